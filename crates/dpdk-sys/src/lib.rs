@@ -1,0 +1,1 @@
+//! Bindings to the distribution's libdpdk

@@ -1,0 +1,1 @@
+//! Owning safe types over DPDK: Eal, Mempool, Mbuf, Port, queues

@@ -1,0 +1,28 @@
+//! A TCP/IP stack as a value.
+//!
+//! [`Stack`] takes frames, socket calls and the time; it gives frames, readiness events and the
+//! next deadline. It has no clock, no thread, no descriptor, no static and no log line, so it runs
+//! under virtual time in tests and can live in memory that several processes share.
+//!
+//! Layers, bottom up: [`link`] (what the stack asks of a network device), `ip` (Ethernet, ARP, IP,
+//! ICMP, fragments, routing), [`tcp`] and [`udp`] (sockets and their protocols), [`stack`] (one
+//! value that holds them all).
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod counters;
+pub mod event;
+mod ip;
+pub mod link;
+pub mod socket;
+pub mod stack;
+pub mod tcp;
+pub mod time;
+pub mod udp;
+
+pub use config::{Ipv4Config, Secret, StackConfig, Steering, TcpConfig, UdpConfig};
+pub use event::Event;
+pub use link::{ChecksumVerdict, FrameSink, LinkCaps, RxMeta, TxMeta};
+pub use socket::{Protocol, Readiness, SocketError, SocketId};
+pub use stack::{Stack, TransmitStatus};
+pub use time::Instant;

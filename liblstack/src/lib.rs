@@ -1,0 +1,1 @@
+//! The preload library: libc socket calls in, packets out

@@ -1,0 +1,1 @@
+//! Rigs in network namespaces and the tests on real programs
