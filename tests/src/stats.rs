@@ -1,0 +1,80 @@
+//! What a stack says of itself: the file named by `LSTACK_STATS_FILE`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// The counters and sockets of one process.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    root: Value,
+}
+
+impl Stats {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing or no JSON.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("no counters were written to {}", path.display()))?;
+        let root = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not JSON", path.display()))?;
+        Ok(Self { root })
+    }
+
+    /// The sum of a counter over all stacks of the process; absent counters are zero.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> u64 {
+        sum(&self.root, &|key| key == name)
+    }
+
+    /// The sum of all counters whose names begin so.
+    #[must_use]
+    pub fn counters(&self, prefix: &str) -> u64 {
+        sum(&self.root, &|key| key.starts_with(prefix))
+    }
+
+    /// The whole document.
+    #[must_use]
+    pub fn json(&self) -> &Value {
+        &self.root
+    }
+}
+
+fn sum(value: &Value, wanted: &dyn Fn(&str) -> bool) -> u64 {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, member)| match member.as_u64() {
+                Some(number) if wanted(key) => number,
+                Some(_) => 0,
+                None => sum(member, wanted),
+            })
+            .sum(),
+        Value::Array(members) => members.iter().map(|member| sum(member, wanted)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Stats;
+
+    #[test]
+    fn counters_of_all_stacks_are_added() {
+        let root = json!({"stacks": [
+            {"counters": {"frames_rx": 2, "rx_drop_a": 1}},
+            {"counters": {"frames_rx": 3, "rx_drop_b": 4}},
+        ]});
+        let stats = Stats { root };
+        assert_eq!(stats.counter("frames_rx"), 5);
+        assert_eq!(stats.counters("rx_drop_"), 5);
+        assert_eq!(stats.counter("absent"), 0);
+    }
+}
