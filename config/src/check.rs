@@ -17,6 +17,12 @@ pub(crate) fn across_keys(draft: &mut Draft) {
     lists(draft);
     dpdk_arguments(draft);
     stacks(draft);
+    if draft.config.host_addr6.is_some() {
+        draft.notice(
+            "host_addr6",
+            "the stack has IPv4 only; IPv6 sockets use the kernel".to_owned(),
+        );
+    }
 }
 
 fn required(draft: &mut Draft) {

@@ -79,7 +79,7 @@ impl Ipv4Net {
 
 /// The validated configuration. Fields are named after their keys.
 ///
-/// Outside this crate it comes from [`crate::load`] or [`Config::default_for_tests`]; fields may be
+/// Outside this crate it comes from [`crate::load()`] or [`Config::default_for_tests`]; fields may be
 /// changed one by one after that.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

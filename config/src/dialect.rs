@@ -19,25 +19,26 @@
 
 /// TOML, and where its parts come from.
 #[derive(Debug)]
-pub(crate) struct Translation<'a> {
-    source: &'a str,
+pub(crate) struct Translation {
     toml: String,
     /// `(offset in toml, offset in source)` of each token, ascending.
     origins: Vec<(usize, usize)>,
+    /// Where the lines of the source end, ascending.
+    newlines: Vec<usize>,
 }
 
-impl<'a> Translation<'a> {
+impl Translation {
     /// Rewrites `source`.
-    pub(crate) fn new(source: &'a str) -> Self {
+    pub(crate) fn new(source: &str) -> Self {
         let mut translator = Translator {
             source,
             at: 0,
             depth: 0,
             place: Place::Key,
             result: Self {
-                source,
                 toml: String::with_capacity(source.len() + 1),
                 origins: Vec::new(),
+                newlines: source.match_indices('\n').map(|(at, _)| at).collect(),
             },
         };
         // A byte order mark, which editors of other systems leave, is no part of the text.
@@ -53,13 +54,13 @@ impl<'a> Translation<'a> {
 
     /// The line of the source, from 1, from which `offset` in the TOML text comes.
     pub(crate) fn line_of(&self, offset: usize) -> usize {
+        // The token that holds the offset, or the last one; inside a token the texts are the same.
         let token = self.origins.partition_point(|(start, _)| *start <= offset).checked_sub(1);
-        let origin =
-            token.and_then(|token| self.origins.get(token)).map_or(0, |(start, origin)| {
-                // Inside a token the text is the same; behind the last one we are at the end.
-                (origin + (offset - start)).min(self.source.len())
-            });
-        1 + self.source.as_bytes()[..origin].iter().filter(|byte| **byte == b'\n').count()
+        let origin = token.map_or(0, |token| {
+            let (start, origin) = self.origins[token];
+            origin + (offset - start)
+        });
+        1 + self.newlines.partition_point(|newline| *newline < origin)
     }
 }
 
@@ -80,7 +81,7 @@ struct Translator<'a> {
     /// Open brackets.
     depth: usize,
     place: Place,
-    result: Translation<'a>,
+    result: Translation,
 }
 
 impl<'a> Translator<'a> {
@@ -236,18 +237,14 @@ fn plain(word: &str) -> String {
     if lower == "true" || lower == "false" {
         return lower;
     }
-    let number = word.trim_end_matches(['L', 'l']);
-    if let Some(digits) = number.strip_prefix("0X") {
-        return format!("0x{digits}");
+    if !word.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+') {
+        return word.to_owned();
     }
-    let digits = number.strip_prefix(['+', '-', '0']).unwrap_or(number);
-    let integer = digits.strip_prefix('x').unwrap_or(digits);
-    if number.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+')
-        && integer.bytes().all(|b| b.is_ascii_hexdigit())
-    {
-        return number.to_owned();
+    let number = word.trim_end_matches('L');
+    match number.strip_prefix("0X") {
+        Some(digits) => format!("0x{digits}"),
+        None => number.to_owned(),
     }
-    word.to_owned()
 }
 
 /// Length of the comment at the start of `text`; 0 when there is none. The newline after a line

@@ -52,20 +52,21 @@ Variables of the environment:
 #[must_use]
 pub fn sample_file() -> String {
     let mut file = String::new();
-    for paragraph in SAMPLE_INTRODUCTION.split("\n\n") {
+    for (index, paragraph) in SAMPLE_INTRODUCTION.split("\n\n").enumerate() {
+        if index > 0 {
+            file.push_str("#\n");
+        }
         comment(&mut file, paragraph);
-        file.push_str("#\n");
     }
     for group in Group::ALL {
-        comment(&mut file, "");
-        comment(&mut file, &format!("## {group}"));
+        file.push_str("\n\n");
+        comment(&mut file, &format!("[ {group} ]"));
         for key in keys_of(group) {
             file.push('\n');
             sample_entry(&mut file, key);
         }
     }
-    // The loop above puts a comment line between groups where an empty one reads better.
-    file.replace("\n#\n# ## ", "\n\n\n# ")
+    file
 }
 
 fn sample_entry(file: &mut String, key: &Key) {

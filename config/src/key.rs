@@ -116,6 +116,9 @@ impl Unit {
     }
 }
 
+/// A word that a key takes, and its setter.
+pub type Word = (&'static str, fn(&mut Config));
+
 /// The type and range of a key's value, and what it does to the configuration.
 ///
 /// Each variant carries the setter for its own type, so a key cannot be given a value that its
@@ -136,7 +139,7 @@ pub enum Rule {
         set: fn(&mut Config, i64),
     },
     /// One of some words.
-    Choice(&'static [(&'static str, fn(&mut Config))]),
+    Choice(&'static [Word]),
     /// Words for DPDK.
     Arguments(fn(&mut Config, Vec<String>)),
     /// An IPv4 address of a host; `0.0.0.0` is none.
@@ -221,7 +224,7 @@ impl Rule {
             Self::Choice(words) => {
                 let quoted: Vec<String> =
                     words.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-                quoted.join(" or ")
+                format!("one of {}", quoted.join(", "))
             }
             Self::Arguments(_) => {
                 format!("an array of 1 to {} strings, none of them empty", value::MAX_ARGUMENTS)

@@ -18,6 +18,9 @@ macro_rules! store {
     };
 }
 
+// Sizes of memory are 64 bits wide in the file; so are they in the configuration.
+const _: () = assert!(usize::BITS == 64, "lstack is for 64-bit systems");
+
 /// Largest socket buffer: TCP's window, 2^30 bytes, cannot use more (RFC 7323 section 2.3).
 const MAX_BUFFER: i64 = 1 << 30;
 /// Smallest socket buffer: two segments of the usual MTU, below which TCP waits for delayed ACKs.
@@ -165,7 +168,7 @@ pub static KEYS: &[Key] = &[
         Group::Addresses,
         Ipv6(|config, address| config.host_addr6 = Some(address)),
         Absent { meaning: "none", example: "\"2001:db8::10\"" },
-        "IPv6 address of the stack.",
+        "IPv6 address of the stack. Checked, and then unused: IPv6 sockets use the kernel.",
     ),
     key(
         "udp_enable",
@@ -417,7 +420,7 @@ pub static KEYS: &[Key] = &[
         (0, 320),
         &[0, 1],
         "0",
-        "num_cpus says how many stacks there are; without it there is one",
+        "the number of stacks comes from num_cpus; without it there is one",
     ),
     fixed("listen_shadow", (0, 1), &[0, 1], "1", "listeners answer on every stack"),
     fixed(
@@ -532,23 +535,23 @@ pub static KEYS: &[Key] = &[
     retired("rpc_number", "4", "calls work on the stack directly; there is no queue of calls"),
     retired("rpc_msg_max", "4096", "calls work on the stack directly; there is no queue of calls"),
     retired("mem_cache_num", "32", "threads keep no packet buffers of their own"),
-    retired("mbuf_pool_size", "1024000", "write tcp_conn_count and mbuf_count_per_conn"),
-    retired("nic_read_num", "128", "write nic_read_number"),
+    retired("mbuf_pool_size", "1024000", "replaced by tcp_conn_count and mbuf_count_per_conn"),
+    retired("nic_read_num", "128", "replaced by nic_read_number"),
     retired("kni_swith", "0", "there is no kernel interface on the stack's port"),
     retired(
         "send_connect_number",
         "4",
-        "write nic_read_number, which bounds one turn of the stack",
+        "replaced by nic_read_number, which bounds one turn of the stack",
     ),
     retired(
         "read_connect_number",
         "4",
-        "write nic_read_number, which bounds one turn of the stack",
+        "replaced by nic_read_number, which bounds one turn of the stack",
     ),
     retired("num_wakeup", "\"3\"", "waiters are woken directly; there are no wake-up threads"),
-    retired("send_ring_size", "32", "write send_buffer and send_buffer_max"),
-    retired("recv_ring_size", "128", "write recv_buffer and recv_buffer_max"),
-    retired("expand_send_ring", "0", "write send_buffer_max"),
+    retired("send_ring_size", "32", "replaced by send_buffer and send_buffer_max"),
+    retired("recv_ring_size", "128", "replaced by recv_buffer and recv_buffer_max"),
+    retired("expand_send_ring", "0", "replaced by send_buffer_max"),
     retired("seperate_send_recv", "0", "a stack sends and receives on the same queue pair"),
     retired("xdp_eth_name", "\"eth0\"", "use --vdev=net_af_xdp0,iface=<name> in dpdk_args"),
 ];

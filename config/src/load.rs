@@ -15,7 +15,7 @@ use crate::dialect::Translation;
 use crate::key::Key;
 use crate::keys::KEYS;
 use crate::problem::{Fault, LoadError, Notice, Problem, SyntaxError};
-use crate::value::Wrong;
+use crate::value::{self, Wrong};
 
 /// Names the file, instead of the places below.
 const PATH_VARIABLE: &str = "LSTACK_CONF_PATH";
@@ -24,7 +24,7 @@ const PLACES: [&str; 2] = ["/etc/lstack.conf", "/etc/gazelle/lstack.conf"];
 /// Overrides `stats_file`.
 const STATS_VARIABLE: &str = "LSTACK_STATS_FILE";
 /// A configuration of a few hundred lines has some 10 KiB; what is larger is another file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// Looks up a variable of the environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -120,7 +120,7 @@ fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 1 MiB"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 64 KiB"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
@@ -186,7 +186,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Loaded, LoadError> {
 }
 
 /// The first error of each line: what follows on the same line is mostly its consequence.
-fn syntax_errors(errors: &[toml::de::Error], translation: &Translation<'_>) -> Vec<SyntaxError> {
+fn syntax_errors(errors: &[toml::de::Error], translation: &Translation) -> Vec<SyntaxError> {
     let mut found: Vec<SyntaxError> = errors
         .iter()
         .map(|error| SyntaxError {
@@ -200,17 +200,17 @@ fn syntax_errors(errors: &[toml::de::Error], translation: &Translation<'_>) -> V
 }
 
 impl Draft {
-    fn apply(&mut self, name: &str, line: usize, value: &DeValue<'_>) {
+    fn apply(&mut self, name: &str, line: usize, found: &DeValue<'_>) {
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             let fault = Fault::Unknown { nearest: nearest(name) };
-            self.problems.push(Problem { line: Some(line), key: name.to_owned(), fault });
+            self.problems.push(Problem { line: Some(line), key: value::shorten(name), fault });
             return;
         };
-        let number = value
+        let number = found
             .as_integer()
             .and_then(|number| i64::from_str_radix(number.as_str(), number.radix()).ok());
         self.given.insert(key.name, Given { line, number });
-        match key.rule.apply(value, &mut self.config) {
+        match key.rule.apply(found, &mut self.config) {
             Ok(None) => {}
             Ok(Some(text)) => self.notice(key.name, text.to_owned()),
             Err(Wrong(found)) => self.reject(key, found),

@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A message has at most so many entries; a file with more is not a configuration.
+const SHOWN_ENTRIES: usize = 40;
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
@@ -134,8 +137,14 @@ fn join(paths: &[PathBuf]) -> String {
 }
 
 /// One line per entry, each starting with the file.
-fn lines(path: &std::path::Path, entries: &[impl fmt::Display]) -> String {
-    let shown: Vec<String> =
-        entries.iter().map(|entry| format!("{}:{entry}", path.display())).collect();
+fn lines(path: &Path, entries: &[impl fmt::Display]) -> String {
+    let mut shown: Vec<String> = entries
+        .iter()
+        .take(SHOWN_ENTRIES)
+        .map(|entry| format!("{}:{entry}", path.display()))
+        .collect();
+    if entries.len() > SHOWN_ENTRIES {
+        shown.push(format!("{}: and {} more", path.display(), entries.len() - SHOWN_ENTRIES));
+    }
     shown.join("\n")
 }

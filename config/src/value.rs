@@ -67,7 +67,7 @@ fn show(value: &DeValue<'_>) -> String {
 }
 
 /// Control characters escaped, and cut to [`SHOWN_CHARS`].
-fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN_CHARS).is_some() {
         shown.push_str("...");
