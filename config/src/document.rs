@@ -18,9 +18,13 @@ starting with \"#\" and a key shows the default, or an example where there is no
 The file is looked for as $LSTACK_CONF_PATH, /etc/lstack.conf, /etc/gazelle/lstack.conf. It is \
 TOML; the syntax of libconfig, in which files for Gazelle are written, is understood too.
 
-As it stands it makes a TAP interface, lstack0, without huge pages and without a network card. The \
-program that runs on the stack is then reachable from this machine: \
-`ip address add 198.18.0.1/24 dev lstack0`, and connect to 198.18.0.10.";
+As it stands it uses a TAP interface, lstack0, which needs no huge pages and no network card. Make \
+it first, as root, so that this machine has its address there before a program starts:
+
+ip tuntap add dev lstack0 mode tap multi_queue && \
+ip address add 198.18.0.1/24 dev lstack0 && ip link set lstack0 up
+
+A program that runs on the stack is then 198.18.0.10 for this machine.";
 
 const PAGE_INTRODUCTION: &str = "\
 # Configuration

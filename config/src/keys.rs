@@ -225,8 +225,7 @@ pub static KEYS: &[Key] = &[
             },
         },
         Value("50"),
-        "How long a program's thread polls in a blocking call before it sleeps \
-         (run-to-completion).",
+        "How long a program's thread polls in a blocking call before it sleeps.",
     ),
     key(
         "idle_spin_us",
