@@ -10,6 +10,7 @@ use crate::keys::KEYS;
 /// Width of the prose in the sample file.
 const LINE_CHARS: usize = 80;
 
+/// Each line is a paragraph.
 const SAMPLE_INTRODUCTION: &str = "\
 lstack.conf: every key, with what it means, what it may be, and what holds without it. A line \
 starting with \"#\" and a key shows the default, or an example where there is none; remove the \
@@ -21,8 +22,9 @@ TOML; the syntax of libconfig, in which files for Gazelle are written, is unders
 As it stands it uses a TAP interface, lstack0, which needs no huge pages and no network card. Make \
 it first, as root, so that this machine has its address there before a program starts:
 
-ip tuntap add dev lstack0 mode tap multi_queue && \
-ip address add 198.18.0.1/24 dev lstack0 && ip link set lstack0 up
+ip tuntap add dev lstack0 mode tap multi_queue
+ip address add 198.18.0.1/24 dev lstack0
+ip link set lstack0 up
 
 A program that runs on the stack is then 198.18.0.10 for this machine.";
 
@@ -56,10 +58,7 @@ Variables of the environment:
 #[must_use]
 pub fn sample_file() -> String {
     let mut file = String::new();
-    for (index, paragraph) in SAMPLE_INTRODUCTION.split("\n\n").enumerate() {
-        if index > 0 {
-            file.push_str("#\n");
-        }
+    for paragraph in SAMPLE_INTRODUCTION.lines() {
         comment(&mut file, paragraph);
     }
     for group in Group::ALL {
