@@ -112,26 +112,28 @@ fn buffers(draft: &mut Draft) {
     }
 }
 
-/// The same range cannot be for both worlds; a range within another may, the longer one wins.
+/// The kernel's list comes first: a range of the stack's within one of the kernel's would never
+/// be used.
 fn lists(draft: &mut Draft) {
     let Config { kernel_addresses, stack_addresses, .. } = &draft.config;
-    let both = kernel_addresses
-        .iter()
-        .find(|kernel| stack_addresses.iter().any(|stack| same_range(kernel, stack)))
-        .copied();
-    if let Some(net) = both {
+    let hidden = stack_addresses.iter().find_map(|stack| {
+        let kernel = kernel_addresses.iter().find(|kernel| {
+            kernel.prefix_len <= stack.prefix_len && kernel.contains(stack.address)
+        })?;
+        Some((*stack, *kernel))
+    });
+    if let Some((stack, kernel)) = hidden {
         draft.problem(
-            "kernel_addresses",
+            "stack_addresses",
             Fault::Value {
-                found: format!("{}/{}", net.address, net.prefix_len),
-                allowed: "a range that is not in stack_addresses too".to_owned(),
+                found: format!("{}/{}", stack.address, stack.prefix_len),
+                allowed: format!(
+                    "a range that does not lie in {}/{} of kernel_addresses, which come first",
+                    kernel.address, kernel.prefix_len
+                ),
             },
         );
     }
-}
-
-fn same_range(one: &Ipv4Net, other: &Ipv4Net) -> bool {
-    one.prefix_len == other.prefix_len && one.network() == other.network()
 }
 
 fn dpdk_arguments(draft: &mut Draft) {

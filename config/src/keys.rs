@@ -189,8 +189,8 @@ pub static KEYS: &[Key] = &[
         Group::Addresses,
         Networks(|config, nets| config.kernel_addresses = nets),
         Value("[]"),
-        "Destinations that use the kernel even if the stack could reach them. Where ranges of both \
-         lists hold an address, the longer prefix decides.",
+        "Destinations that use the kernel even if the stack could reach them. They come before \
+         stack_addresses, so no range of those may lie in one of these.",
     ),
     key(
         "stack_thread_mode",

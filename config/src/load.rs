@@ -157,12 +157,6 @@ pub(crate) struct Draft {
 pub fn parse(text: &str, path: &Path) -> Result<Loaded, LoadError> {
     let translation = Translation::new(text);
     let (document, errors) = DeTable::parse_recoverable(translation.toml());
-    if !errors.is_empty() {
-        return Err(LoadError::Syntax {
-            path: path.to_owned(),
-            errors: syntax_errors(&errors, &translation),
-        });
-    }
     let mut draft = Draft {
         config: Config::defaults(),
         given: BTreeMap::new(),
@@ -173,6 +167,15 @@ pub fn parse(text: &str, path: &Path) -> Result<Loaded, LoadError> {
     for (name, value) in document.get_ref() {
         draft.apply(name.get_ref(), translation.line_of(name.span().start), value.get_ref());
     }
+    let on_init_failure = draft.config.on_init_failure;
+    if !errors.is_empty() {
+        // What was read between the errors is not worth a check: much of it may be missing.
+        return Err(LoadError::Syntax {
+            path: path.to_owned(),
+            errors: syntax_errors(&errors, &translation),
+            on_init_failure,
+        });
+    }
     check::across_keys(&mut draft);
     let Draft { config, mut notices, mut problems, .. } = draft;
     if problems.is_empty() {
@@ -181,7 +184,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Loaded, LoadError> {
     } else {
         // Missing keys, which have no line, come last.
         problems.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
-        Err(LoadError::Invalid { path: path.to_owned(), problems })
+        Err(LoadError::Invalid { path: path.to_owned(), problems, on_init_failure })
     }
 }
 

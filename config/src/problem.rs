@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::config::OnInitFailure;
+
 /// A message has at most so many entries; a file with more is not a configuration.
 const SHOWN_ENTRIES: usize = 40;
 
@@ -34,6 +36,8 @@ pub enum LoadError {
         path: PathBuf,
         /// What the parser found, at most one per line.
         errors: Vec<SyntaxError>,
+        /// `on_init_failure`, as far as the file could be read.
+        on_init_failure: OnInitFailure,
     },
     /// It can be read, and says things that are not allowed.
     #[error("{}", lines(path, problems))]
@@ -42,7 +46,22 @@ pub enum LoadError {
         path: PathBuf,
         /// All of them, by line.
         problems: Vec<Problem>,
+        /// `on_init_failure`, if that one is right.
+        on_init_failure: OnInitFailure,
     },
+}
+
+impl LoadError {
+    /// What the file, bad as it is, wants to happen now.
+    #[must_use]
+    pub fn on_init_failure(&self) -> OnInitFailure {
+        match self {
+            Self::NotFound { .. } | Self::Unreadable { .. } => OnInitFailure::default(),
+            Self::Syntax { on_init_failure, .. } | Self::Invalid { on_init_failure, .. } => {
+                *on_init_failure
+            }
+        }
+    }
 }
 
 /// A place where the file is not TOML.

@@ -278,7 +278,7 @@ fn every_kind_of_value_arrives_in_the_configuration() {
         gateway_addr = "198.18.0.1"
         udp_enable = false
         stack_addresses = ["203.0.113.0/24", "192.0.2.1"]
-        kernel_addresses = ["0.0.0.0/0"]
+        kernel_addresses = ["192.0.2.128/25"]
         stack_thread_mode = "run-to-wakeup"
         num_cpus = "3, 0x10-0X12,0"
         app_spin_us = 1
@@ -316,7 +316,8 @@ fn every_kind_of_value_arrives_in_the_configuration() {
         Ipv4Net { address: Ipv4Addr::new(203, 0, 113, 0), prefix_len: 24 },
         Ipv4Net { address: Ipv4Addr::new(192, 0, 2, 1), prefix_len: 32 },
     ];
-    expected.kernel_addresses = vec![Ipv4Net { address: Ipv4Addr::UNSPECIFIED, prefix_len: 0 }];
+    expected.kernel_addresses =
+        vec![Ipv4Net { address: Ipv4Addr::new(192, 0, 2, 128), prefix_len: 25 }];
     expected.stack_thread_mode = StackThreadMode::RunToWakeup;
     expected.num_cpus = Some(vec![3, 16, 17, 18, 0]);
     expected.app_spin = Duration::from_micros(1);
@@ -443,6 +444,19 @@ fn five_wrong_keys_are_five_lines_of_one_message() {
 }
 
 #[test]
+fn what_to_do_without_a_stack_is_known_even_of_a_bad_file() {
+    let policy = |text: &str| read(text).unwrap_err().on_init_failure();
+    let abort = "on_init_failure = \"abort\"\n";
+    assert_eq!(policy("x = 1\n"), OnInitFailure::Kernel);
+    assert_eq!(policy(&format!("x = 1\n{abort}")), OnInitFailure::Abort);
+    assert_eq!(policy(&format!("x = [\n{abort}")), OnInitFailure::Kernel);
+    assert_eq!(policy(&format!("{abort}x = [\n")), OnInitFailure::Abort);
+    assert_eq!(policy("on_init_failure = \"panic\"\n"), OnInitFailure::Kernel);
+    let missing = load_first(&[PathBuf::from("/nonexistent/lstack.conf")]).unwrap_err();
+    assert_eq!(missing.on_init_failure(), OnInitFailure::Kernel);
+}
+
+#[test]
 fn unknown_keys_get_the_nearest_name_if_one_is_near() {
     let nearest = |line: &str| match problem_with(line).fault {
         Fault::Unknown { nearest } => nearest,
@@ -488,11 +502,11 @@ fn keys_are_compared_with_one_another() {
         )
     );
     assert_eq!(found("buffer_memory_max = 1048576").0, "buffer_memory_max");
-    assert_eq!(
-        found("kernel_addresses = [\"10.1.0.0/8\"]; stack_addresses = [\"10.2.0.0/8\"]").0,
-        "kernel_addresses"
-    );
-    with("kernel_addresses = [\"10.0.0.0/8\"]; stack_addresses = [\"10.2.0.0/16\"]");
+    let (key, shown, allowed) =
+        found("kernel_addresses = [\"10.1.0.0/8\"]; stack_addresses = [\"10.2.0.0/16\"]");
+    assert_eq!((key.as_str(), shown.as_str()), ("stack_addresses", "10.2.0.0/16"));
+    assert!(allowed.contains("10.1.0.0/8 of kernel_addresses"), "{allowed}");
+    with("kernel_addresses = [\"10.2.0.0/16\"]; stack_addresses = [\"10.0.0.0/8\"]");
 }
 
 #[test]
