@@ -62,9 +62,9 @@ pub static KEYS: &[Key] = &[
         Group::Device,
         Arguments(|config, words| config.dpdk_args = words),
         Required(r#"["--vdev=net_tap0,iface=lstack0"]"#),
-        "Arguments for DPDK; they name the port. What they leave out is added: --no-huge when no \
-         option speaks of huge pages, --no-shconf, --no-telemetry, a --file-prefix of this process \
-         and the CPUs. A physical port needs --allow=<PCI address> and huge pages, for instance \
+        "Arguments for DPDK; they name the port. What they leave out is added: --no-huge and -m when \
+         nothing is said of memory, --no-pci when a virtual device is named, --no-shconf, \
+         --no-telemetry, a --file-prefix of this process, and the CPUs. A physical port needs --allow=<PCI address> and huge pages, for instance \
          [\"--allow=0000:01:00.0\", \"--socket-mem=1024\"].",
     ),
     key(
