@@ -1,66 +1,28 @@
-//! One stack with its device behind its lock.
+//! One stack with its device behind its lock, as the callers see it.
+//!
+//! Application threads come here from their socket calls. They hold a [`Guard`] for one call, never
+//! two at a time, and never sleep with one.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use lstack_config::{Config, StackThreadMode};
+use lstack_config::StackThreadMode;
 use lstack_core::udp::UdpSendError;
-use lstack_core::{Instant, SocketId, Stack};
+use lstack_core::{Instant, Readiness, SocketError, SocketId, Stack};
 
-use crate::link::Link;
-use crate::watch::{ReadyWord, Watcher};
-
-/// All stacks of a process, their devices and driver threads.
-pub struct Runtime {}
-
-/// Why the stacks could not start. The text says what, where and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// For the helper that writes this file: replace by real variants.
-    #[error("not implemented")]
-    Skeleton,
-}
-
-impl Runtime {
-    /// Starts the devices and stacks of `config`; blocks until they run (some 100 ms).
-    ///
-    /// # Errors
-    ///
-    /// See [`StartError`].
-    pub fn start(_config: &Config) -> Result<Self, StartError> {
-        todo!()
-    }
-
-    /// As [`Self::start`], over devices the caller brings (one per stack): tests.
-    ///
-    /// # Errors
-    ///
-    /// See [`StartError`].
-    pub fn with_links(_config: &Config, _links: Vec<Box<dyn Link>>) -> Result<Self, StartError> {
-        todo!()
-    }
-
-    /// The stacks; never empty, fixed for the life of the process.
-    #[must_use]
-    pub fn cells(&self) -> &[Arc<StackCell>] {
-        todo!()
-    }
-
-    /// The time on the clock all stacks use.
-    #[must_use]
-    pub fn now(&self) -> Instant {
-        todo!()
-    }
-
-    /// Stops driver threads and devices after at most `linger`, during which orphans are flushed.
-    pub fn stop(&self, _linger: std::time::Duration) {
-        todo!()
-    }
-}
+use crate::clock;
+use crate::doorbell::Sleep;
+use crate::lock::MutexGuard;
+use crate::shard::{After, Driver, Inner, Shard, Shards};
+use crate::watch::{FAILED, ReadyWord, Watcher};
 
 /// One stack, its device and its lock.
-pub struct StackCell {}
+pub struct StackCell {
+    shards: Arc<Shards>,
+    index: usize,
+}
 
 /// What a drive did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,100 +36,198 @@ pub enum Progress {
 }
 
 impl StackCell {
+    pub(crate) fn new(shards: Arc<Shards>, index: usize) -> Self {
+        Self { shards, index }
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.shards.all[self.index]
+    }
+
     /// Position among the process's stacks.
     #[must_use]
     pub fn index(&self) -> usize {
-        todo!()
+        self.index
     }
 
     /// Takes the lock. When the guard goes, what the calls queued is sent and watchers are told.
     #[must_use]
     pub fn lock(&self) -> Guard<'_> {
-        todo!()
+        Guard::new(self, self.shard().lock.lock())
     }
 
     /// As [`Self::lock`]; in run-to-completion mode frames that have arrived are handled first, so
     /// that the caller sees them.
     #[must_use]
     pub fn enter(&self) -> Guard<'_> {
-        todo!()
+        if self.mode() == StackThreadMode::RunToWakeup {
+            return self.lock();
+        }
+        // If the lock is taken its holder has just received: we need not.
+        let Some(inner) = self.shard().lock.try_lock() else { return self.lock() };
+        let mut guard = Guard::new(self, inner);
+        guard.receive();
+        guard
     }
 
     /// Drives the stack once if nobody else does: one receive burst, timers, one transmit burst.
-    /// What a thread calls while it spins in run-to-completion mode; never blocks.
+    /// What a thread calls while it spins in run-to-completion mode; never blocks. In
+    /// run-to-wakeup mode the driver thread does all that and this does nothing.
     pub fn drive(&self) -> Progress {
-        todo!()
+        match self.mode() {
+            StackThreadMode::RunToCompletion => self.shards.drive_as_application(self.index),
+            StackThreadMode::RunToWakeup => Progress::Busy,
+        }
     }
 
     /// The calling thread is about to sleep: the driver thread takes over at once.
     pub fn hand_over(&self) {
-        todo!()
+        if self.mode() == StackThreadMode::RunToWakeup {
+            return;
+        }
+        // All of them: with several stacks any device queue may bring frames for this one.
+        for shard in &self.shards.all {
+            shard.last_spun.store(0, Ordering::Relaxed);
+            shard.handovers.fetch_add(1, Ordering::Relaxed);
+            // A driver that sleeps on its device is woken by the next frame.
+            shard.bell.ring(Sleep::STANDBY.or(Sleep::NAP));
+        }
     }
 
     /// How the stack is driven.
     #[must_use]
     pub fn mode(&self) -> StackThreadMode {
-        todo!()
+        self.shards.mode
     }
 
     /// Whether the stack was stopped after breaking an invariant; its sockets report errors.
     #[must_use]
     pub fn failed(&self) -> bool {
-        todo!()
+        self.shard().failed()
+    }
+
+    /// Counters of the stack, of its device (`link_*`) and of the way it is driven (`runtime_*`).
+    #[must_use]
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.shards.stats(self.index)
     }
 }
 
 /// The lock of a stack, held.
 pub struct Guard<'a> {
-    _cell: &'a StackCell,
+    cell: &'a StackCell,
+    /// Present until dropped.
+    inner: Option<MutexGuard<'a, Inner>>,
+    now: Instant,
+    after: After,
+    received: usize,
+    /// The thread was panicking before it took the lock: the panic is not the stack's.
+    panicking: bool,
 }
 
-impl Guard<'_> {
-    /// The stack.
+impl<'a> Guard<'a> {
+    fn new(cell: &'a StackCell, inner: MutexGuard<'a, Inner>) -> Self {
+        Self {
+            cell,
+            inner: Some(inner),
+            now: clock::now(),
+            after: After::default(),
+            received: 0,
+            panicking: std::thread::panicking(),
+        }
+    }
+
+    fn receive(&mut self) {
+        let shard = self.cell.shard();
+        if let Some(inner) = &mut self.inner {
+            self.received = shard.receive(&self.cell.shards, inner, self.now, &mut self.after);
+        }
+        shard.last_polled.store(self.now.as_micros(), Ordering::Relaxed);
+    }
+
+    fn inner(&mut self) -> &mut Inner {
+        self.inner.as_mut().expect("only drop takes it")
+    }
+
+    /// The stack. That of a failed cell is empty: no call finds a socket in it.
     pub fn stack(&mut self) -> &mut Stack {
-        todo!()
+        &mut self.inner().stack
     }
 
     /// The time at which the lock was taken.
     #[must_use]
     pub fn now(&self) -> Instant {
-        todo!()
+        self.now
     }
 
     /// [`Stack::udp_send`] over the cell's device.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As there; [`SocketError::StackFailed`] on a failed cell.
     pub fn udp_send(
         &mut self,
-        _id: SocketId,
-        _to: Option<SocketAddr>,
-        _data: &[IoSlice<'_>],
+        id: SocketId,
+        to: Option<SocketAddr>,
+        data: &[IoSlice<'_>],
     ) -> Result<usize, UdpSendError> {
-        todo!()
+        if self.cell.failed() {
+            return Err(UdpSendError::Failed(SocketError::StackFailed));
+        }
+        let now = self.now;
+        // Sent at once, so `Stack::wants_poll` says nothing of it: the device must be flushed.
+        self.after.note_sent();
+        let Inner { stack, link, .. } = self.inner();
+        stack.udp_send(now, id, to, data, &mut **link)
     }
 
     /// The word in which this socket's readiness is published; made at the first call, current
     /// when it returns.
-    pub fn ready_word(&mut self, _socket: SocketId) -> Arc<ReadyWord> {
-        todo!()
+    pub fn ready_word(&mut self, socket: SocketId) -> Arc<ReadyWord> {
+        let level = self.refresh(socket);
+        self.inner().watches.word(socket, level)
+    }
+
+    /// Publishes the level the socket has now, without an event, and returns it: for a call that
+    /// took the last of something.
+    pub fn refresh(&mut self, socket: SocketId) -> Readiness {
+        let failed = self.cell.failed();
+        let inner = self.inner();
+        let level = if failed { FAILED } else { inner.stack.readiness(socket) };
+        inner.watches.set_level(socket, level);
+        level
     }
 
     /// Tells `watcher` of this socket's events from now on, with `token`. The same watcher may
     /// watch with several tokens.
-    pub fn watch(&mut self, _socket: SocketId, _watcher: Arc<dyn Watcher>, _token: u64) {
-        todo!()
+    pub fn watch(&mut self, socket: SocketId, watcher: Arc<dyn Watcher>, token: u64) {
+        let level = self.refresh(socket);
+        self.inner().watches.add(socket, level, watcher, token);
     }
 
     /// Ends a watch.
-    pub fn unwatch(&mut self, _socket: SocketId, _watcher: &Arc<dyn Watcher>, _token: u64) {
-        todo!()
+    pub fn unwatch(&mut self, socket: SocketId, watcher: &Arc<dyn Watcher>, token: u64) {
+        self.inner().watches.remove(socket, watcher, token);
     }
 
     /// Forgets the socket's word and watchers; call right before [`Stack::close`]. Watchers are
     /// not told.
-    pub fn forget(&mut self, _socket: SocketId) {
-        todo!()
+    pub fn forget(&mut self, socket: SocketId) {
+        self.inner().watches.forget(socket);
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else { return };
+        let shard = self.cell.shard();
+        let mut after = std::mem::take(&mut self.after);
+        if std::thread::panicking() && !self.panicking {
+            // Something panicked while it worked on the stack, which may be half changed.
+            shard.fail(&mut inner, &mut after);
+        } else {
+            shard.settle(&self.cell.shards, &mut inner, self.now, self.received, &mut after);
+        }
+        self.cell.shards.release(self.cell.index, inner, after, Driver::Application);
     }
 }

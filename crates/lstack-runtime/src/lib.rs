@@ -2,11 +2,26 @@
 //!
 //! Whoever holds a stack's lock drives it (design: one lock per stack). A [`StackCell`] is one
 //! stack with its device behind that lock; a [`Runtime`] is all the cells of a process.
+#![deny(unsafe_code)]
 
+mod capture;
 mod cell;
+mod clock;
+mod device;
+mod doorbell;
+mod driver;
+mod exchange;
+mod idle;
 mod link;
+mod lock;
+mod memory_link;
+mod runtime;
+mod shard;
 mod watch;
 
-pub use cell::{Guard, Progress, Runtime, StackCell, StartError};
+pub use cell::{Guard, Progress, StackCell};
+pub use device::DeviceError;
 pub use link::Link;
+pub use memory_link::{MemoryLink, memory_pair, memory_pair_with_wake_up};
+pub use runtime::{Runtime, StartError};
 pub use watch::{ReadyWord, Watcher};
