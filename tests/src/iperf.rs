@@ -83,24 +83,22 @@ impl Version {
     }
 }
 
-/// Lines of comma-separated values; stream -1 is the sum of several, and stands alone otherwise.
+/// Lines of comma-separated values, one for each stream; a line of stream -1 repeats their sum.
 fn parse_two(output: &str) -> Result<Report> {
     let rows: Vec<Vec<&str>> = output
         .lines()
         .map(|line| line.split(',').collect::<Vec<_>>())
-        .filter(|row| row.len() > RATE_COLUMN)
+        .filter(|row| row.len() > RATE_COLUMN && row[STREAM_COLUMN] != "-1")
         .collect();
-    let sums: Vec<&Vec<&str>> = rows.iter().filter(|row| row[STREAM_COLUMN] == "-1").collect();
-    let chosen = if sums.is_empty() { rows.iter().collect() } else { sums };
-    if chosen.is_empty() {
+    if rows.is_empty() {
         bail!("iperf reported nothing:\n{output}");
     }
-    let rates = chosen
-        .iter()
-        .map(|row| row[RATE_COLUMN].parse().with_context(|| format!("a rate in {row:?}")))
-        .collect::<Result<_>>()?;
-    let lost = chosen.iter().find_map(|row| row.get(LOST_COLUMN)?.parse().ok());
-    Ok(Report { rates, lost })
+    let mut sum = 0.0;
+    for row in &rows {
+        sum += row[RATE_COLUMN].parse::<f64>().with_context(|| format!("a rate in {row:?}"))?;
+    }
+    let lost = rows.iter().find_map(|row| row.get(LOST_COLUMN)?.parse().ok());
+    Ok(Report { rates: vec![sum], lost })
 }
 
 fn parse_three(output: &str, both_directions: bool) -> Result<Report> {

@@ -168,8 +168,7 @@ pub struct Finished {
     pub output: String,
     /// What it wrote to standard error.
     pub errors: String,
-    /// Where lstack was asked to write its counters.
-    pub stats_file: PathBuf,
+    stats_file: PathBuf,
     name: String,
 }
 
@@ -198,10 +197,22 @@ impl Running {
         read_text(&self.errors)
     }
 
-    /// Where lstack was asked to write its counters.
-    #[must_use]
-    pub fn stats_file(&self) -> &Path {
-        &self.stats
+    /// The counters lstack has now: asks for them and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// When no answer comes.
+    pub fn stats(&mut self) -> Result<Stats> {
+        let mut request = self.stats.clone().into_os_string();
+        request.push(".request");
+        let request = PathBuf::from(request);
+        File::create(&request).with_context(|| format!("making {}", request.display()))?;
+        let what = format!("{} to write its counters", self.name);
+        wait::until(&what, PROCESS_LIMIT, || {
+            self.must_run()?;
+            Ok((!request.exists()).then_some(()))
+        })?;
+        Stats::read(&self.stats)
     }
 
     /// Waits for a text in the output.
@@ -247,8 +258,7 @@ impl Running {
         }
         let seconds = limit.as_secs().to_string();
         rig.client
-            .program(&build::rig_peer()?.to_string_lossy())
-            .args(["probe", &address.to_string(), &seconds])
+            .peer(&["probe", &address.to_string(), &seconds])?
             .run(limit + PROCESS_LIMIT)?
             .success()
             .with_context(|| format!("waiting for {what}"))?;
@@ -354,6 +364,12 @@ impl Finished {
         bail!("{} failed, {how}; it wrote:\n{}{}", self.name, self.output, self.errors)
     }
 
+    /// Whether lstack wrote counters: it does when it has run.
+    #[must_use]
+    pub fn has_stats(&self) -> bool {
+        self.stats_file.exists()
+    }
+
     /// The counters lstack wrote when the program ended.
     ///
     /// # Errors
@@ -386,4 +402,4 @@ fn read_text(path: &Path) -> Result<String> {
 const CONNECT_LIMIT: Duration = Duration::from_millis(200);
 
 /// For a program that has nothing left to do but end; generous for a busy machine.
-const PROCESS_LIMIT: Duration = Duration::from_secs(10);
+pub const PROCESS_LIMIT: Duration = Duration::from_secs(10);

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
+use crate::build;
 use crate::lifeline::Lifeline;
 use crate::namespace::Namespace;
 use crate::program::Launch;
@@ -212,6 +213,21 @@ impl Side {
     #[must_use]
     pub fn program(&self, program: &str) -> Launch<'_> {
         Launch::new(self, program)
+    }
+
+    /// The helper `rig-peer` with these arguments, to start on this side.
+    ///
+    /// # Errors
+    ///
+    /// When it has not been built.
+    pub fn peer(&self, arguments: &[&str]) -> Result<Launch<'_>> {
+        Ok(self.program(&build::rig_peer()?.to_string_lossy()).args(arguments))
+    }
+
+    /// The address of this side with a port, as programs take it.
+    #[must_use]
+    pub fn at(&self, port: u16) -> String {
+        format!("{}:{port}", self.address)
     }
 
     /// A file name for the next program of this side.

@@ -1,19 +1,26 @@
 //! An ordinary program on sockets, for rigs: it knows nothing of lstack.
 //!
 //! ```text
-//! rig-peer probe ADDRESS SECONDS            connects, trying again until it succeeds
-//! rig-peer send ADDRESS BYTES SEED          connects, sends, closes and exits at once
-//! rig-peer receive ADDRESS BYTES SEED       serves for ever; checks what each connection brings
-//! rig-peer sink ADDRESS                     serves for ever; says how each connection ended
-//! rig-peer source ADDRESS                   sends until the connection ends; says how it ended
-//! rig-peer echo ADDRESS                     serves for ever; sends back what it receives
+//! rig-peer probe ADDRESS SECONDS             connects, trying again until it succeeds
+//! rig-peer send ADDRESS BYTES SEED           connects, sends, and exits at once
+//! rig-peer give ADDRESS BYTES SEED           accepts one connection, sends, and exits at once
+//! rig-peer receive ADDRESS BYTES SEED COUNT  checks what each of COUNT connections brings
+//! rig-peer take ADDRESS BYTES SEED           connects, and checks what it is given
+//! rig-peer sink ADDRESS COUNT                says how each connection ended, until COUNT have
+//! rig-peer source ADDRESS                    sends until the connection ends; says how it ended
+//! rig-peer loopback                          talks to itself on 127.0.0.1
+//! rig-peer self                              lists its own descriptors and counts its threads
 //! ```
 
 #![forbid(unsafe_code)]
 
 use std::env;
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,17 +34,67 @@ fn main() -> Result<()> {
         ["probe", address, seconds] => {
             probe(address, Duration::from_secs(seconds.parse().context("SECONDS")?))
         }
-        ["send", address, bytes, seed] => {
-            send(address, bytes.parse().context("BYTES")?, seed.parse().context("SEED")?)
+        ["send", address, bytes, seed] => write_pattern(connect(address)?, Load::new(bytes, seed)?),
+        ["give", address, bytes, seed] => {
+            write_pattern(listen(address)?.accept()?.0, Load::new(bytes, seed)?)
         }
-        ["receive", address, bytes, seed] => {
-            receive(address, bytes.parse().context("BYTES")?, seed.parse().context("SEED")?)
+        ["receive", address, bytes, seed, count] => {
+            let load = Load::new(bytes, seed)?;
+            serve(address, count, move |stream| load.check(stream))
         }
-        ["sink", address] => serve(address, |stream| println!("{}", drain(stream))),
+        ["take", address, bytes, seed] => {
+            println!("{}", Load::new(bytes, seed)?.check(connect(address)?));
+            Ok(())
+        }
+        ["sink", address, count] => serve(address, count, drain),
         ["source", address] => source(address),
-        ["echo", address] => serve(address, echo),
-        _ => bail!("usage: rig-peer probe|send|receive|sink|source|echo ADDRESS ..."),
+        ["loopback"] => loopback(),
+        ["self"] => describe_self(),
+        _ => bail!("usage: see the head of rig_peer.rs"),
     }
+}
+
+/// The data a connection carries.
+#[derive(Clone, Copy)]
+struct Load {
+    bytes: u64,
+    seed: u64,
+}
+
+impl Load {
+    fn new(bytes: &str, seed: &str) -> Result<Self> {
+        Ok(Self { bytes: bytes.parse().context("BYTES")?, seed: seed.parse().context("SEED")? })
+    }
+
+    /// Reads to the end, and says whether it was this load.
+    fn check(self, mut stream: TcpStream) -> String {
+        let mut pattern = Pattern::new(self.seed);
+        let mut chunk = vec![0; CHUNK];
+        let mut received = 0;
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(0) if received == self.bytes => return "complete".to_owned(),
+                Ok(0) => return format!("short, {received} bytes"),
+                Ok(count) => {
+                    if let Some(at) = pattern.mismatch(&chunk[..count]) {
+                        return format!("wrong at byte {}", received + at as u64);
+                    }
+                    received += count as u64;
+                }
+                Err(error) => return format!("failed after {received} bytes: {error}"),
+            }
+        }
+    }
+}
+
+fn connect(address: &str) -> Result<TcpStream> {
+    TcpStream::connect(address).with_context(|| format!("connecting to {address}"))
+}
+
+fn listen(address: &str) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| format!("listening on {address}"))?;
+    println!("listening");
+    Ok(listener)
 }
 
 fn probe(address: &str, limit: Duration) -> Result<()> {
@@ -53,13 +110,11 @@ fn probe(address: &str, limit: Duration) -> Result<()> {
     }
 }
 
-/// The last bytes are still in the send buffer when this process ends.
-fn send(address: &str, bytes: u64, seed: u64) -> Result<()> {
-    let mut stream =
-        TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-    let mut pattern = Pattern::new(seed);
+/// The last bytes are still in the send buffer when this returns and the process ends.
+fn write_pattern(mut stream: TcpStream, load: Load) -> Result<()> {
+    let mut pattern = Pattern::new(load.seed);
     let mut chunk = vec![0; CHUNK];
-    let mut left = bytes;
+    let mut left = load.bytes;
     while left > 0 {
         let count = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
         pattern.fill(&mut chunk[..count]);
@@ -69,32 +124,8 @@ fn send(address: &str, bytes: u64, seed: u64) -> Result<()> {
     Ok(())
 }
 
-fn receive(address: &str, bytes: u64, seed: u64) -> Result<()> {
-    serve(address, move |mut stream| {
-        let mut pattern = Pattern::new(seed);
-        let mut chunk = vec![0; CHUNK];
-        let mut received = 0;
-        let verdict = loop {
-            match stream.read(&mut chunk) {
-                Ok(0) if received == bytes => break "complete".to_owned(),
-                Ok(0) => break format!("short, {received} bytes"),
-                Ok(count) => {
-                    if let Some(at) = pattern.mismatch(&chunk[..count]) {
-                        break format!("wrong at byte {}", received + at as u64);
-                    }
-                    received += count as u64;
-                }
-                Err(error) => break format!("failed after {received} bytes: {error}"),
-            }
-        };
-        println!("{verdict}");
-    })
-}
-
 fn source(address: &str) -> Result<()> {
-    let mut stream =
-        TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-    println!("connected");
+    let mut stream = connect(address)?;
     let chunk = vec![0; CHUNK];
     let error = loop {
         if let Err(error) = stream.write_all(&chunk) {
@@ -105,42 +136,65 @@ fn source(address: &str) -> Result<()> {
     Ok(())
 }
 
-fn echo(mut stream: TcpStream) {
-    let mut chunk = vec![0; CHUNK];
-    while let Ok(count) = stream.read(&mut chunk) {
-        if count == 0 || stream.write_all(&chunk[..count]).is_err() {
-            break;
-        }
-    }
-    // The peer may be gone already, and then there is nothing left to say.
-    let _ = stream.shutdown(Shutdown::Both);
-}
-
 /// Reads until the connection ends, and says how it did.
 fn drain(mut stream: TcpStream) -> String {
     let mut chunk = vec![0; CHUNK];
     let mut received: u64 = 0;
     loop {
         match stream.read(&mut chunk) {
-            Ok(0) => return format!("end {received}"),
+            Ok(0) => return format!("end after {received}"),
             Ok(count) => {
                 if received == 0 {
                     println!("first bytes");
                 }
                 received += count as u64;
             }
-            Err(error) => return format!("{} {received}", word_for(error.kind())),
+            Err(error) => return format!("{} after {received}", word_for(error.kind())),
         }
     }
 }
 
-fn serve(address: &str, handle: impl Fn(TcpStream) + Copy + Send + 'static) -> Result<()> {
-    let listener = TcpListener::bind(address).with_context(|| format!("listening on {address}"))?;
-    println!("listening");
+/// Serves until `count` connections have ended; prints what `handle` says of each.
+fn serve(
+    address: &str,
+    count: &str,
+    handle: impl Fn(TcpStream) -> String + Copy + Send + 'static,
+) -> Result<()> {
+    let count: u32 = count.parse().context("COUNT")?;
+    let listener = listen(address)?;
+    let ended = Arc::new(AtomicU32::new(0));
     for stream in listener.incoming() {
         let stream = stream.context("accepting")?;
-        thread::spawn(move || handle(stream));
+        let ended = Arc::clone(&ended);
+        thread::spawn(move || {
+            println!("{}", handle(stream));
+            if ended.fetch_add(1, Ordering::Relaxed) + 1 == count {
+                process::exit(0);
+            }
+        });
     }
+    Ok(())
+}
+
+fn loopback() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("listening on 127.0.0.1")?;
+    let mut near = TcpStream::connect(listener.local_addr()?).context("connecting to ourselves")?;
+    let (mut far, _) = listener.accept().context("accepting")?;
+    near.write_all(b"hello").context("sending")?;
+    let mut received = [0; 5];
+    far.read_exact(&mut received).context("receiving")?;
+    println!("{}", String::from_utf8_lossy(&received));
+    Ok(())
+}
+
+/// What a library loaded into this process would show by: its descriptors and its threads.
+fn describe_self() -> Result<()> {
+    let mut descriptors: Vec<String> = fs::read_dir("/proc/self/fd")?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    descriptors.sort();
+    let threads = fs::read_dir("/proc/self/task")?.count();
+    println!("descriptors {}, threads {threads}", descriptors.join(" "));
     Ok(())
 }
 

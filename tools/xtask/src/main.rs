@@ -13,7 +13,8 @@ mod setup;
 mod step;
 mod test;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Developer commands of lstack.
@@ -36,11 +37,19 @@ enum Command {
     Bench(bench::Options),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
         Command::Setup => setup::run(),
         Command::Demo => demo::run(),
         Command::Test(options) => test::run(&options),
         Command::Bench(options) => bench::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // In one line: a backtrace of ours would tell a user nothing.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
