@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod frames;
 pub mod iperf;
 pub mod lifeline;
 pub mod namespace;

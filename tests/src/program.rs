@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -26,7 +26,6 @@ pub struct Launch<'rig> {
     environment: Vec<(OsString, OsString)>,
     preload: bool,
     conf: Conf,
-    user: Option<u32>,
 }
 
 /// Where the configuration of a preloaded program comes from.
@@ -49,7 +48,6 @@ impl<'rig> Launch<'rig> {
             environment: Vec::new(),
             preload: side.stack.is_some(),
             conf: Conf::OfTheRig,
-            user: None,
         }
     }
 
@@ -88,13 +86,6 @@ impl<'rig> Launch<'rig> {
         self
     }
 
-    /// As another user, without any privilege.
-    #[must_use]
-    pub fn as_user(mut self, id: u32) -> Self {
-        self.user = Some(id);
-        self
-    }
-
     /// Starts the program.
     ///
     /// # Errors
@@ -110,9 +101,6 @@ impl<'rig> Launch<'rig> {
             .stdin(Stdio::null())
             .stdout(File::create(&output).context("making a file for the output")?)
             .stderr(File::create(&errors).context("making a file for the errors")?);
-        if let Some(id) = self.user {
-            command.uid(id).gid(id);
-        }
         let stats = stem.with_extension("stats.json");
         if self.preload {
             let conf = self.write_conf(&stem.with_extension("conf"))?;

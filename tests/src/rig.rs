@@ -343,7 +343,7 @@ const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const ADDRESS_FOR_GLIBC: &str = "10.99.0.1/32";
 
 /// The veth end of either side.
-const LINK: &str = "link0";
+pub const LINK: &str = "link0";
 
 /// The tap between lstack and the veth end.
 const TAP: &str = "tap0";

@@ -32,10 +32,16 @@ impl Stats {
         sum(&self.root, &|key| key == name)
     }
 
-    /// The sum of all counters whose names begin so.
+    /// The sum of all counters of frames, packets and segments that went no further.
     #[must_use]
-    pub fn counters(&self, prefix: &str) -> u64 {
-        sum(&self.root, &|key| key.starts_with(prefix))
+    pub fn dropped(&self) -> u64 {
+        sum(&self.root, &|key| key.contains("_drop_"))
+    }
+
+    /// How many sockets there are.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        count_sockets(&self.root)
     }
 
     /// The whole document.
@@ -60,6 +66,20 @@ fn sum(value: &Value, wanted: &dyn Fn(&str) -> bool) -> u64 {
     }
 }
 
+fn count_sockets(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, member)| match member {
+                Value::Array(sockets) if key == "sockets" => sockets.len(),
+                _ => count_sockets(member),
+            })
+            .sum(),
+        Value::Array(members) => members.iter().map(count_sockets).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -74,7 +94,7 @@ mod tests {
         ]});
         let stats = Stats { root };
         assert_eq!(stats.counter("frames_rx"), 5);
-        assert_eq!(stats.counters("rx_drop_"), 5);
+        assert_eq!(stats.dropped(), 5);
         assert_eq!(stats.counter("absent"), 0);
     }
 }
