@@ -195,3 +195,124 @@ pub(crate) fn high(fd: OwnedFd) -> OwnedFd {
 
 /// Below the usual limit of 1024 descriptors, above what most programs use.
 pub(crate) const HIGH_FD: i32 = 960;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A sleep this long means that a wake-up was lost.
+    const FOREVER: Duration = Duration::from_secs(20);
+
+    const ROUNDS: u64 = 20_000;
+
+    /// Makes `ROUNDS` pieces of work one after the other; each is made while the driver is
+    /// finishing the last one, or about to sleep, or asleep.
+    fn work_is_always_found(bell: Doorbell, sleep: impl Fn(&Doorbell, u32) + Send + 'static) {
+        let bell = Arc::new(bell);
+        let made = Arc::new(AtomicU64::new(0));
+        let done = Arc::new(AtomicU64::new(0));
+        let driver = thread::spawn({
+            let (bell, made, done) = (Arc::clone(&bell), Arc::clone(&made), Arc::clone(&done));
+            move || {
+                while done.load(Ordering::Relaxed) < ROUNDS {
+                    let seen = bell.rings();
+                    if made.load(Ordering::Relaxed) > done.load(Ordering::Relaxed) {
+                        done.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let before = clock::now();
+                    sleep(&bell, seen);
+                    assert!(clock::now() - before < FOREVER, "a ring was lost");
+                }
+            }
+        });
+        for round in 1..=ROUNDS {
+            made.fetch_add(1, Ordering::Relaxed);
+            bell.ring(Sleep::NAP.or(Sleep::DEVICE));
+            // Of different lengths, so that rings meet the driver everywhere.
+            for _ in 0..round % 50 {
+                std::hint::spin_loop();
+            }
+            while round % 3 == 0 && done.load(Ordering::Relaxed) < round {
+                if driver.is_finished() {
+                    break;
+                }
+                thread::yield_now();
+            }
+        }
+        driver.join().expect("no ring was lost");
+    }
+
+    #[test]
+    fn no_ring_is_lost_by_a_napping_driver() {
+        work_is_always_found(Doorbell::default(), |bell, seen| {
+            bell.sleep(Sleep::NAP, seen, clock::now() + FOREVER, || true);
+        });
+    }
+
+    #[test]
+    fn no_ring_is_lost_by_a_driver_sleeping_on_a_device() {
+        let bell = Doorbell::default();
+        bell.open_event().expect("descriptors are left");
+        let device = eventfd(0, EventfdFlags::CLOEXEC).expect("descriptors are left");
+        work_is_always_found(bell, move |bell, seen| {
+            let until = Some(clock::now() + FOREVER);
+            let woken = bell.sleep_on_device(device.as_fd(), seen, until, || true);
+            assert_eq!(woken, Woken::Other);
+        });
+    }
+
+    #[test]
+    fn readable_device_ends_the_sleep() {
+        let bell = Doorbell::default();
+        bell.open_event().expect("descriptors are left");
+        let device = eventfd(1, EventfdFlags::CLOEXEC).expect("descriptors are left");
+        let woken = bell.sleep_on_device(device.as_fd(), bell.rings(), None, || true);
+        assert_eq!(woken, Woken::ByDevice);
+    }
+
+    #[test]
+    fn ring_for_another_way_to_sleep_still_prevents_the_next_sleep() {
+        let bell = Doorbell::default();
+        let seen = bell.rings();
+        bell.ring(Sleep::STANDBY);
+        let before = clock::now();
+        bell.sleep(Sleep::NAP, seen, before + FOREVER, || true);
+        assert!(clock::now() - before < FOREVER);
+    }
+
+    #[test]
+    fn earlier_deadline_ends_an_announced_sleep() {
+        let bell = Arc::new(Doorbell::default());
+        let deadline = Arc::new(AtomicU64::new(u64::MAX));
+        let driver = thread::spawn({
+            let (bell, deadline) = (Arc::clone(&bell), Arc::clone(&deadline));
+            move || {
+                for round in 0..ROUNDS {
+                    // Ends when the deadline of this round has been published.
+                    while deadline.load(Ordering::SeqCst) != round {
+                        let seen = bell.rings();
+                        let until = clock::now() + FOREVER;
+                        bell.sleep(Sleep::NAP, seen, until, || {
+                            deadline.load(Ordering::SeqCst) != round
+                        });
+                        assert!(clock::now() < until, "a deadline was missed");
+                    }
+                    deadline.store(u64::MAX, Ordering::SeqCst);
+                }
+            }
+        });
+        for round in 0..ROUNDS {
+            deadline.store(round, Ordering::SeqCst);
+            bell.ring_before(Instant::from_micros(round));
+            while deadline.load(Ordering::SeqCst) == round && !driver.is_finished() {
+                thread::yield_now();
+            }
+        }
+        driver.join().expect("no deadline was missed");
+    }
+}
