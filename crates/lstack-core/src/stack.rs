@@ -8,22 +8,29 @@
 //! although nothing came.
 
 use core::net::{IpAddr, SocketAddr};
-use std::io::{IoSlice, IoSliceMut};
 
 use crate::config::{Secret, StackConfig};
 use crate::event::Event;
+use crate::ip::wire::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::ip::{DropReason, IcmpError, IcmpReport, Interface, Origin, Packet, Received, Refusal};
 use crate::link::{FrameSink, RxMeta};
 use crate::socket::{Protocol, Readiness, SocketError, SocketId};
-use crate::tcp::{
-    AcceptError, Accepted, BindError, Close, ConnectError, ListenError, More, NotConnected,
-    OpenError, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpInfo, TcpOption,
-};
+use crate::tcp::{BindError, Close, Reuse, State, Tcp};
 use crate::time::Instant;
-use crate::udp::{Datagram, UdpOption, UdpRecvError, UdpSendError};
+use crate::udp::{Matched, Udp, UdpVerdict};
+
+pub use crate::steering::{flow_owner, steer, udp_owner};
+
+mod tcp_calls;
+mod udp_calls;
 
 /// A TCP/IP stack.
 #[derive(Debug)]
-pub struct Stack {}
+pub struct Stack {
+    ip: Interface,
+    tcp: Tcp,
+    udp: Udp,
+}
 
 /// What [`Stack::poll`] left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,108 +41,142 @@ pub enum TransmitStatus {
     Blocked,
 }
 
-/// Which stack of `count` a received frame belongs to; `None`: every stack gets a copy (ARP).
-///
-/// Cheap: reads a few header bytes. Never panics, whatever the frame holds.
-#[must_use]
-pub fn steer(_frame: &[u8], _vlan_stripped: bool, _key: u64, _count: u16) -> Option<u16> {
-    todo!()
-}
-
 impl Stack {
     /// A stack with no sockets. It announces its address with the first poll.
     #[must_use]
-    pub fn new(_config: StackConfig, _secret: &Secret, _now: Instant) -> Self {
-        todo!()
+    pub fn new(config: StackConfig, secret: &Secret, now: Instant) -> Self {
+        let ip = Interface::new(&config, secret, now);
+        let StackConfig { steering, tcp, udp, .. } = config;
+        Self { ip, tcp: Tcp::new(tcp, steering, secret), udp: Udp::new(udp, steering, secret) }
     }
 
     /// Takes one received frame (Ethernet header first, no FCS). What is wrong with it is counted.
-    pub fn handle_frame(&mut self, _now: Instant, _frame: &[u8], _meta: RxMeta) {
-        todo!()
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8], meta: RxMeta) {
+        self.handle(now, frame, meta, Origin::Wire);
     }
 
     /// Runs due timers and sends everything that is to be sent.
-    pub fn poll(&mut self, _now: Instant, _sink: &mut dyn FrameSink) -> TransmitStatus {
-        todo!()
+    pub fn poll(&mut self, now: Instant, sink: &mut dyn FrameSink) -> TransmitStatus {
+        self.tcp.end_of_burst(now);
+        self.ip.poll_timers(now);
+        self.report_failed_neighbors(now);
+        self.tcp.poll_timers(now);
+        let mut room = self.transmit(now, sink);
+        // What we send ourselves makes more to send. Bounded, so that two sockets that talk to
+        // each other do not keep the device waiting.
+        for _ in 0..LOOPBACK_ROUNDS {
+            if !self.handle_looped(now) {
+                break;
+            }
+            self.tcp.end_of_burst(now);
+            room = self.transmit(now, sink);
+        }
+        if self.udp.has_blocked() && room && self.ip.egress(now, sink).has_room() {
+            self.udp.unblock();
+        }
+        if room && self.ip.looped_len() == 0 && !self.udp.has_blocked() {
+            TransmitStatus::Done
+        } else {
+            TransmitStatus::Blocked
+        }
     }
 
     /// When to poll next although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        todo!()
+        let deadlines = [self.ip.next_deadline(), self.tcp.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether a poll would send something now.
     #[must_use]
     pub fn wants_poll(&self) -> bool {
-        todo!()
+        self.ip.wants_transmit() || self.tcp.wants_transmit() || self.udp.has_blocked()
     }
 
     /// The next readiness event, each socket at most once per change.
     pub fn take_event(&mut self) -> Option<Event> {
-        todo!()
+        self.tcp.take_event().or_else(|| self.udp.take_event())
     }
 
     /// A frame that turned out to be another stack's (a reassembled datagram, a packet to the own
     /// address): the driver hands it to [`Self::handle_frame`] of stack `.0`.
     pub fn take_misdirected(&mut self) -> Option<(u16, Vec<u8>)> {
-        todo!()
+        self.ip.take_misdirected()
     }
 
     /// Every counter with its name.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        todo!()
+        let ip = self.ip.counters.named();
+        ip.chain(self.tcp.counters().named()).chain(self.udp.counters().named()).collect()
     }
 
     /// Every socket, for statistics.
     #[must_use]
     pub fn sockets(&self) -> Vec<SocketSummary> {
-        todo!()
+        let tcp = self.tcp.sockets().map(|(socket, local, remote, state)| SocketSummary {
+            socket,
+            protocol: Protocol::Tcp,
+            local,
+            remote,
+            state: Some(state),
+        });
+        let udp = self.udp.sockets().map(|(socket, local, remote)| SocketSummary {
+            socket,
+            protocol: Protocol::Udp,
+            local,
+            remote,
+            state: None,
+        });
+        tcp.chain(udp).collect()
     }
 
     /// The address packets to `remote` leave from, `None` without a route.
     #[must_use]
-    pub fn source_for(&self, _remote: IpAddr) -> Option<IpAddr> {
-        todo!()
+    pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.ip.routes().source_for(remote)
     }
 
     /// Whether `address` is this stack's.
     #[must_use]
-    pub fn is_local(&self, _address: IpAddr) -> bool {
-        todo!()
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.ip.routes().is_local(address)
     }
 
     /// What `poll` would say of the socket.
     #[must_use]
-    pub fn readiness(&self, _id: SocketId) -> Readiness {
-        todo!()
+    pub fn readiness(&self, id: SocketId) -> Readiness {
+        match id.protocol() {
+            Protocol::Tcp => self.tcp.readiness(id),
+            Protocol::Udp => self.udp.readiness(id),
+        }
     }
 
     /// Takes the pending error (`SO_ERROR`).
-    pub fn take_error(&mut self, _id: SocketId) -> Option<SocketError> {
-        todo!()
+    pub fn take_error(&mut self, id: SocketId) -> Option<SocketError> {
+        match id.protocol() {
+            Protocol::Tcp => self.tcp.take_error(id),
+            Protocol::Udp => self.udp.take_error(id),
+        }
     }
 
     /// Our end; port 0 when not bound.
     #[must_use]
-    pub fn local_addr(&self, _id: SocketId) -> Option<SocketAddr> {
-        todo!()
+    pub fn local_addr(&self, id: SocketId) -> Option<SocketAddr> {
+        match id.protocol() {
+            Protocol::Tcp => self.tcp.local_addr(id),
+            Protocol::Udp => self.udp.local_addr(id),
+        }
     }
 
     /// The peer's end, `None` when not connected.
     #[must_use]
-    pub fn remote_addr(&self, _id: SocketId) -> Option<SocketAddr> {
-        todo!()
-    }
-
-    /// Opens a TCP socket.
-    ///
-    /// # Errors
-    ///
-    /// The limit of sockets is reached.
-    pub fn tcp_open(&mut self) -> Result<SocketId, OpenError> {
-        todo!()
+    pub fn remote_addr(&self, id: SocketId) -> Option<SocketAddr> {
+        match id.protocol() {
+            Protocol::Tcp => self.tcp.remote_addr(id),
+            Protocol::Udp => self.udp.remote_addr(id),
+        }
     }
 
     /// Binds a TCP or UDP socket; port 0 picks a free one at random.
@@ -145,187 +186,129 @@ impl Stack {
     /// See [`BindError`].
     pub fn bind(
         &mut self,
-        _id: SocketId,
-        _local: SocketAddr,
-        _reuse: Reuse,
+        id: SocketId,
+        local: SocketAddr,
+        reuse: Reuse,
     ) -> Result<SocketAddr, BindError> {
-        todo!()
-    }
-
-    /// Makes a TCP socket a listener, or changes its backlog.
-    ///
-    /// # Errors
-    ///
-    /// See [`ListenError`].
-    pub fn tcp_listen(&mut self, _id: SocketId, _backlog: u32) -> Result<(), ListenError> {
-        todo!()
-    }
-
-    /// Takes the oldest established connection of a listener.
-    ///
-    /// # Errors
-    ///
-    /// See [`AcceptError`].
-    pub fn tcp_accept(&mut self, _now: Instant, _id: SocketId) -> Result<Accepted, AcceptError> {
-        todo!()
-    }
-
-    /// Starts a connection; the outcome is an event.
-    ///
-    /// # Errors
-    ///
-    /// See [`ConnectError`].
-    pub fn tcp_connect(
-        &mut self,
-        _now: Instant,
-        _id: SocketId,
-        _remote: SocketAddr,
-    ) -> Result<(), ConnectError> {
-        todo!()
-    }
-
-    /// Queues bytes of `data`, from byte `skip` on; returns how many fitted (at least 1).
-    ///
-    /// # Errors
-    ///
-    /// See [`SendError`].
-    pub fn tcp_send(
-        &mut self,
-        _now: Instant,
-        _id: SocketId,
-        _data: &[IoSlice<'_>],
-        _skip: usize,
-        _more: More,
-    ) -> Result<usize, SendError> {
-        todo!()
-    }
-
-    /// Copies received bytes to `bufs`, from byte `skip` on; 0 is end of stream.
-    ///
-    /// # Errors
-    ///
-    /// See [`RecvError`].
-    pub fn tcp_recv(
-        &mut self,
-        _now: Instant,
-        _id: SocketId,
-        _bufs: &mut [IoSliceMut<'_>],
-        _skip: usize,
-        _mode: RecvMode,
-    ) -> Result<usize, RecvError> {
-        todo!()
-    }
-
-    /// Ends one or both directions.
-    ///
-    /// # Errors
-    ///
-    /// The socket is not connected.
-    pub fn tcp_shutdown(
-        &mut self,
-        _now: Instant,
-        _id: SocketId,
-        _how: Shutdown,
-    ) -> Result<(), NotConnected> {
-        todo!()
+        let address = local.ip();
+        let own = address.is_unspecified() || self.is_local(address);
+        match id.protocol() {
+            Protocol::Tcp if own => self.tcp.bind(id, local, reuse),
+            // Binding to a broadcast address or a group selects what a UDP socket hears.
+            Protocol::Udp
+                if own || address.is_multicast() || self.ip.routes().is_broadcast(address) =>
+            {
+                self.udp.bind(id, local, reuse)
+            }
+            Protocol::Tcp | Protocol::Udp => Err(BindError::NotLocal),
+        }
     }
 
     /// The program is done with the socket, TCP or UDP. The id is dead afterwards; what a TCP
     /// connection still has to send goes on as an orphan.
-    pub fn close(&mut self, _now: Instant, _id: SocketId, _how: Close) {
-        todo!()
-    }
-
-    /// The connection's state.
-    #[must_use]
-    pub fn tcp_state(&self, _id: SocketId) -> State {
-        todo!()
+    pub fn close(&mut self, now: Instant, id: SocketId, how: Close) {
+        match id.protocol() {
+            Protocol::Tcp => self.tcp.close(now, id, how),
+            Protocol::Udp => self.udp.close(id),
+        }
     }
 
     /// Bytes `recv` would give now (TCP), or the size of the next datagram (UDP).
     #[must_use]
-    pub fn unread(&self, _id: SocketId) -> usize {
-        todo!()
+    pub fn unread(&self, id: SocketId) -> usize {
+        match id.protocol() {
+            Protocol::Tcp => self.tcp.unread(id),
+            Protocol::Udp => self.udp.next_len(id).unwrap_or(0),
+        }
     }
 
-    /// Bytes not acknowledged yet (TCP).
-    #[must_use]
-    pub fn unacked(&self, _id: SocketId) -> usize {
-        todo!()
+    fn handle(&mut self, now: Instant, frame: &[u8], meta: RxMeta, origin: Origin) {
+        match self.ip.receive(now, frame, meta, origin) {
+            Received::Nothing => {}
+            Received::Packet(packet) => self.deliver(now, &packet),
+            Received::Whole(whole) => {
+                if let Some(packet) = self.ip.packet_of(&whole) {
+                    self.deliver(now, &packet);
+                }
+                self.ip.recycle(whole);
+            }
+        }
     }
 
-    /// Changes a setting.
-    pub fn tcp_set_option(&mut self, _now: Instant, _id: SocketId, _option: TcpOption) {
-        todo!()
+    fn deliver(&mut self, now: Instant, packet: &Packet<'_>) {
+        match packet.protocol {
+            // RFC 9293 section 3.9.2.3: TCP is between two hosts.
+            PROTOCOL_TCP if !packet.meta.unicast => {
+                self.ip.counters.drop_frame(DropReason::TcpNotUnicast);
+            }
+            PROTOCOL_TCP => {
+                self.ip.counters.rx_tcp += 1;
+                self.tcp.handle_segment(now, &packet.meta, packet.payload());
+            }
+            PROTOCOL_UDP => {
+                self.ip.counters.rx_udp += 1;
+                let verdict = self.udp.handle_datagram(&packet.meta, packet.payload());
+                if verdict == UdpVerdict::NoPort {
+                    self.ip.refuse(now, packet, Refusal::Port);
+                }
+            }
+            PROTOCOL_ICMP => {
+                if let Some(report) = self.ip.handle_icmp(packet) {
+                    self.report(now, &report);
+                }
+            }
+            _ => {
+                self.ip.counters.drop_frame(DropReason::UnknownProtocol);
+                self.ip.refuse(now, packet, Refusal::Protocol);
+            }
+        }
     }
 
-    /// The connection in numbers.
-    #[must_use]
-    pub fn tcp_info(&self, _now: Instant, _id: SocketId) -> Option<TcpInfo> {
-        todo!()
+    /// Tells a transport what became of a packet it sent.
+    fn report(&mut self, now: Instant, report: &IcmpReport<'_>) {
+        let &IcmpReport { src, dst, quoted, error, .. } = report;
+        match report.protocol {
+            PROTOCOL_TCP => self.tcp.handle_icmp(now, src, dst, quoted, error),
+            PROTOCOL_UDP => {
+                // Only a report about a datagram we may have sent changes the path.
+                if self.udp.handle_icmp(report) == Matched::Yes
+                    && let IcmpError::PacketTooBig { mtu } = error
+                {
+                    self.ip.note_path_mtu(now, dst, mtu);
+                }
+            }
+            _ => {}
+        }
     }
 
-    /// Closed connections that still have something to send or to be acknowledged.
-    #[must_use]
-    pub fn tcp_orphans(&self) -> usize {
-        todo!()
+    fn report_failed_neighbors(&mut self, now: Instant) {
+        while let Some(frame) = self.ip.take_failed() {
+            if let Some(report) = self.ip.report_of(&frame) {
+                self.report(now, &report);
+            }
+            self.ip.recycle_frame(frame);
+        }
     }
 
-    /// Opens a UDP socket.
-    ///
-    /// # Errors
-    ///
-    /// The limit of sockets is reached.
-    pub fn udp_open(&mut self) -> Result<SocketId, OpenError> {
-        todo!()
+    /// One pass of sending. `false`: the device took no more.
+    fn transmit(&mut self, now: Instant, sink: &mut dyn FrameSink) -> bool {
+        let mut out = self.ip.egress(now, sink);
+        // The second time for questions to neighbours that TCP's packets raised.
+        out.send_control() && self.tcp.poll_transmit(&mut out) && out.send_control()
     }
 
-    /// Sets (`Some`) or dissolves (`None`) the peer.
-    ///
-    /// # Errors
-    ///
-    /// No route, or no free port.
-    pub fn udp_connect(
-        &mut self,
-        _id: SocketId,
-        _remote: Option<SocketAddr>,
-    ) -> Result<(), UdpSendError> {
-        todo!()
-    }
-
-    /// Sends one datagram at once.
-    ///
-    /// # Errors
-    ///
-    /// See [`UdpSendError`].
-    pub fn udp_send(
-        &mut self,
-        _now: Instant,
-        _id: SocketId,
-        _to: Option<SocketAddr>,
-        _data: &[IoSlice<'_>],
-        _sink: &mut dyn FrameSink,
-    ) -> Result<usize, UdpSendError> {
-        todo!()
-    }
-
-    /// Takes (or with `peek` copies) the next datagram.
-    ///
-    /// # Errors
-    ///
-    /// See [`UdpRecvError`].
-    pub fn udp_recv(
-        &mut self,
-        _id: SocketId,
-        _bufs: &mut [IoSliceMut<'_>],
-        _peek: bool,
-    ) -> Result<Datagram, UdpRecvError> {
-        todo!()
-    }
-
-    /// Changes a setting.
-    pub fn udp_set_option(&mut self, _id: SocketId, _option: UdpOption) {
-        todo!()
+    /// Receives what we sent ourselves; whether there was anything.
+    fn handle_looped(&mut self, now: Instant) -> bool {
+        let meta = self.ip.loopback_meta();
+        let mut any = false;
+        // Only what is here now: answers wait for the next round.
+        for _ in 0..self.ip.looped_len() {
+            let Some(frame) = self.ip.take_looped() else { break };
+            self.handle(now, frame.bytes(), meta, Origin::Loopback);
+            self.ip.recycle_frame(frame);
+            any = true;
+        }
+        any
     }
 }
 
@@ -343,3 +326,7 @@ pub struct SocketSummary {
     /// TCP state.
     pub state: Option<State>,
 }
+
+/// Rounds of loopback in one poll: enough for a request and its answer through both sockets, with
+/// acknowledgements.
+const LOOPBACK_ROUNDS: usize = 8;
