@@ -63,6 +63,9 @@ impl StackCell {
         if self.mode() == StackThreadMode::RunToWakeup {
             return self.lock();
         }
+        if self.shards.all.len() > 1 {
+            self.shards.drive_neighbours(self.index, clock::now());
+        }
         // If the lock is taken its holder has just received: we need not.
         let Some(inner) = self.shard().lock.try_lock() else { return self.lock() };
         let mut guard = Guard::new(self, inner);
@@ -228,6 +231,6 @@ impl Drop for Guard<'_> {
         } else {
             shard.settle(&self.cell.shards, &mut inner, self.now, self.received, &mut after);
         }
-        self.cell.shards.release(self.cell.index, inner, after, Driver::Application);
+        self.cell.shards.release(self.cell.index, inner, &after, Driver::Application);
     }
 }

@@ -21,7 +21,7 @@ use crate::exchange::RelayLink;
 use crate::idle::{Idle, Power};
 use crate::link::{ClosedLink, Link};
 use crate::lock;
-use crate::shard::{Driver, Shard, ShardParts, Shards};
+use crate::shard::{Driver, Shard, ShardParts, Shards, Unsent};
 
 /// All stacks of a process, their devices and driver threads.
 pub struct Runtime {
@@ -172,12 +172,17 @@ impl Runtime {
     /// Drives one stack until it has nothing left to send, not beyond `end`.
     fn flush(&self, index: usize, end: Instant) {
         let mut pause = FLUSH_PAUSE_MIN;
+        let refused_end = end.min(clock::now() + REFUSED_PATIENCE);
         loop {
             self.shards.drive(index, Driver::Application);
             let now = clock::now();
             let patience = (end - now).min(LOCK_PATIENCE);
-            let unsent = self.shards.with(index, Some(patience), |inner| inner.has_unsent());
-            if unsent == Some(false) || self.shards.all[index].failed() || now >= end {
+            let end = match self.shards.with(index, Some(patience), |inner| inner.unsent()) {
+                Some(Unsent::Nothing) => return,
+                Some(Unsent::Refused) => refused_end,
+                Some(Unsent::Connections) | None => end,
+            };
+            if self.shards.all[index].failed() || now >= end {
                 return;
             }
             // The peer's acknowledgements take their time; its ring may be polled meanwhile by
@@ -362,6 +367,9 @@ const STACKS_MAX: usize = 1024;
 
 /// ARP entries per stack: a whole /21 of neighbours.
 const NEIGHBORS_MAX: usize = 2048;
+
+/// Longest wait for a device that does not take frames, when no connection needs them.
+const REFUSED_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Longest wait for one lock while stopping.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);

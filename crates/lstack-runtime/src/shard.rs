@@ -77,6 +77,17 @@ pub(crate) struct Inner {
     counters: DriveCounters,
 }
 
+/// What a stack still has to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    /// Nothing.
+    Nothing,
+    /// Frames that the device did not take yet.
+    Refused,
+    /// Data, or the end, of connections that the program has closed.
+    Connections,
+}
+
 /// When a device is offered again what it refused.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
@@ -146,8 +157,12 @@ impl Shards {
     /// Drives the stack once, if nobody else does, and neighbours that may hold frames for it.
     pub(crate) fn drive_as_application(&self, index: usize) -> Progress {
         let now = clock::now();
+        for shard in &self.all {
+            if shard.index == index || shard.has_queue {
+                shard.last_spun.store(now.as_micros(), Ordering::Relaxed);
+            }
+        }
         let others = self.drive_neighbours(index, now);
-        self.all[index].last_spun.store(now.as_micros(), Ordering::Relaxed);
         match self.drive(index, Driver::Application) {
             Progress::Some => Progress::Some,
             own => {
@@ -162,7 +177,7 @@ impl Shards {
 
     /// With several stacks a device queue may hold any stack's frames. Whoever waits for one stack
     /// therefore looks at the queues nobody else looks after.
-    fn drive_neighbours(&self, index: usize, now: Instant) -> bool {
+    pub(crate) fn drive_neighbours(&self, index: usize, now: Instant) -> bool {
         let mut progress = false;
         for shard in &self.all {
             if shard.index == index || !shard.has_queue {
@@ -170,7 +185,6 @@ impl Shards {
             }
             let polled = Instant::from_micros(shard.last_polled.load(Ordering::Relaxed));
             if now - polled >= NEIGHBOUR_STALE {
-                shard.last_spun.store(now.as_micros(), Ordering::Relaxed);
                 progress |= self.drive(shard.index, Driver::Application) == Progress::Some;
             }
         }
@@ -194,7 +208,7 @@ impl Shards {
         }
         shard.settle(self, &mut inner, now, received, &mut after);
         let progress = received > 0 || after.sent;
-        self.release(index, inner, after, driver);
+        self.release(index, inner, &after, driver);
         if progress { Progress::Some } else { Progress::None }
     }
 
@@ -203,7 +217,7 @@ impl Shards {
         &self,
         index: usize,
         inner: MutexGuard<'_, Inner>,
-        after: After,
+        after: &After,
         driver: Driver,
     ) {
         let shard = &self.all[index];
@@ -254,7 +268,7 @@ impl Shards {
         };
         let result = work(&mut inner);
         // Also whoever only looked must move the frames that others left because of it.
-        self.release(index, inner, After::default(), Driver::Application);
+        self.release(index, inner, &After::default(), Driver::Application);
         Some(result)
     }
 
@@ -575,9 +589,15 @@ impl Shard {
 }
 
 impl Inner {
-    /// Whether something still has to leave: data of closed connections, or refused frames.
-    pub(crate) fn has_unsent(&self) -> bool {
-        self.stack.tcp_orphans() > 0 || self.stack.wants_poll() || self.retry.is_some()
+    /// What still has to leave.
+    pub(crate) fn unsent(&self) -> Unsent {
+        if self.stack.tcp_orphans() > 0 {
+            Unsent::Connections
+        } else if self.retry.is_some() || self.stack.wants_poll() {
+            Unsent::Refused
+        } else {
+            Unsent::Nothing
+        }
     }
 
     fn stats(&self, failed: bool) -> Vec<(&'static str, u64)> {

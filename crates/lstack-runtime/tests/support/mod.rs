@@ -161,7 +161,10 @@ impl Socket {
 
     pub fn send_to(&self, to: SocketAddr, data: &[u8]) {
         self.until(|guard| match guard.udp_send(self.id, Some(to), &[IoSlice::new(data)]) {
-            Ok(sent) => Some(assert_eq!(sent, data.len())),
+            Ok(sent) => {
+                assert_eq!(sent, data.len());
+                Some(())
+            }
             Err(UdpSendError::WouldBlock) => None,
             Err(error) => panic!("udp_send: {error}"),
         });
