@@ -24,10 +24,18 @@ pub fn run() -> Result<()> {
     if missing.contains(&"netperf") {
         enable_non_free()?;
     }
-    if !all_known(&missing)? {
-        step::run("package lists", apt_get(&["update"]))?;
+    let has_lists = all_known(&missing)?;
+    if !has_lists {
+        step::run("package lists", update())?;
     }
-    step::run("packages", install(&missing))?;
+    if let Err(error) = step::run("packages", install(&missing)) {
+        // Old lists name versions that mirrors no longer have.
+        if !has_lists {
+            return Err(error);
+        }
+        step::run("package lists", update())?;
+        step::run("packages", install(&missing))?;
+    }
     let still_missing = self::missing();
     if !still_missing.is_empty() {
         bail!("installed, and yet not found: {}", still_missing.join(" "));
@@ -44,6 +52,8 @@ pub fn missing() -> Vec<&'static str> {
 enum Need {
     /// A program in the path.
     Program(&'static str),
+    /// A file.
+    File(&'static str),
     /// A library by its pkg-config name.
     Library(&'static str),
     /// Some version of libclang, which bindgen loads.
@@ -52,6 +62,7 @@ enum Need {
 
 const NEEDS: &[(Need, &str)] = &[
     (Need::Program("cc"), "gcc"),
+    (Need::File("/usr/include/stdio.h"), "libc6-dev"),
     (Need::Program("pkg-config"), "pkg-config"),
     (Need::Library("libdpdk"), "libdpdk-dev"),
     (Need::Library("numa"), "libnuma-dev"),
@@ -71,6 +82,7 @@ impl Need {
     fn is_met(&self) -> bool {
         match self {
             Self::Program(name) => find_program(name).is_some(),
+            Self::File(path) => Path::new(path).is_file(),
             Self::Library(name) => Command::new("pkg-config")
                 .args(["--exists", name])
                 .status()
@@ -145,9 +157,9 @@ fn release_name() -> Result<String> {
         .context("/etc/os-release names no release")
 }
 
-fn apt_get(arguments: &[&str]) -> Command {
+fn update() -> Command {
     let mut command = Command::new("apt-get");
-    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command.arg("update");
     command
 }
 
