@@ -9,7 +9,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::config::{Secret, StackConfig};
+use crate::config::{Secret, StackConfig, Steering};
 use crate::event::Event;
 use crate::ip::wire::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ip::{DropReason, IcmpError, IcmpReport, Interface, Origin, Packet, Received, Refusal};
@@ -30,6 +30,7 @@ pub struct Stack {
     ip: Interface,
     tcp: Tcp,
     udp: Udp,
+    steering: Steering,
 }
 
 /// What [`Stack::poll`] left behind.
@@ -47,7 +48,9 @@ impl Stack {
     pub fn new(config: StackConfig, secret: &Secret, now: Instant) -> Self {
         let ip = Interface::new(&config, secret, now);
         let StackConfig { steering, tcp, udp, .. } = config;
-        Self { ip, tcp: Tcp::new(tcp, steering, secret), udp: Udp::new(udp, steering, secret) }
+        let tcp = Tcp::new(tcp, steering, secret);
+        let udp = Udp::new(udp, steering, secret);
+        Self { ip, tcp, udp, steering }
     }
 
     /// Takes one received frame (Ethernet header first, no FCS). What is wrong with it is counted.
@@ -136,6 +139,13 @@ impl Stack {
     #[must_use]
     pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
         self.ip.routes().source_for(remote)
+    }
+
+    /// Which of the process's stacks a TCP flow from `local` to `remote` belongs to.
+    #[must_use]
+    pub fn owner_of(&self, local: SocketAddr, remote: SocketAddr) -> u16 {
+        let Steering { key, count, .. } = self.steering;
+        flow_owner(local, remote, key, count)
     }
 
     /// Whether `address` is this stack's.

@@ -84,7 +84,10 @@ pub trait Kernel: Send + Sync + 'static {
     ) -> Result<usize, Errno>;
     /// A close-on-exec, non-blocking eventfd at a high number, hidden from the program.
     fn eventfd(&self) -> Result<RawFd, Errno>;
-    /// Closes a descriptor of [`Self::eventfd`].
+    /// A TCP socket that is never used, at a high number, hidden from the program: accepted
+    /// connections get their numbers as duplicates of it.
+    fn hidden_socket(&self) -> Result<RawFd, Errno>;
+    /// Closes a descriptor of [`Self::eventfd`] or [`Self::hidden_socket`].
     fn close_hidden(&self, fd: RawFd);
     /// Sleeps while `word` holds `expected`, with the signal rules of [`Self::poll`]. Returning
     /// for no reason is allowed.

@@ -5,9 +5,24 @@
 //! libc functions and the unit tests over a model.
 #![forbid(unsafe_code)]
 
+mod address;
+mod control;
+mod description;
+mod epoll;
 mod errno;
+mod exit;
+mod fcntl;
+mod fd_table;
+mod file;
 mod kernel;
+mod options;
+mod poll;
 mod posix;
+mod route;
+mod socket;
+mod stats;
+mod transfer;
+mod wait;
 
 pub use errno::Errno;
 pub use kernel::{EpollEvent, Kernel, PollFd, SigSet};

@@ -1,14 +1,20 @@
-//! The calls.
+//! The descriptors of a process, and what all calls share.
 
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use lstack_config::Config;
 use lstack_runtime::Runtime;
+use parking_lot::Mutex;
 
+use crate::description::{Handle, Socket};
 use crate::errno::Errno;
-use crate::kernel::{EpollEvent, Kernel, PollFd, SigSet};
+use crate::fd_table::FdTable;
+use crate::kernel::Kernel;
+use crate::route::Router;
+use crate::wait::Waiter;
 
 /// Who answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,182 +45,76 @@ pub struct RecvMsg {
 }
 
 /// The descriptors of a process and its stacks.
-pub struct Posix {}
+///
+/// Methods are named after the calls; each subject has a file: `socket.rs`, `transfer.rs`,
+/// `poll.rs`, `epoll.rs`, `options.rs`, `fcntl.rs`, `file.rs`, `stats.rs`.
+pub struct Posix {
+    pub(crate) table: FdTable,
+    pub(crate) runtime: Runtime,
+    pub(crate) kernel: Arc<dyn Kernel>,
+    pub(crate) router: Router,
+    pub(crate) udp_enable: bool,
+    /// Longest spin of a blocking call before it sleeps.
+    pub(crate) app_spin: Duration,
+    pub(crate) exit_linger: Duration,
+    pub(crate) waiters: Mutex<Vec<Arc<Waiter>>>,
+    /// Round-robin over the stacks for sockets that may live on any.
+    pub(crate) next_cell: AtomicUsize,
+    /// The socket whose duplicates are the descriptors of accepted connections.
+    pub(crate) placeholder: Mutex<Option<RawFd>>,
+}
 
-#[allow(missing_docs, reason = "one method per call of the same name in design.md section 5")]
 impl Posix {
     /// Over running stacks.
     #[must_use]
-    pub fn new(
-        _config: &lstack_config::Config,
-        _runtime: Runtime,
-        _kernel: Arc<dyn Kernel>,
-    ) -> Self {
-        todo!()
+    pub fn new(config: &Config, runtime: Runtime, kernel: Arc<dyn Kernel>) -> Self {
+        Self {
+            table: FdTable::new(),
+            runtime,
+            kernel,
+            router: Router::new(config),
+            udp_enable: config.udp_enable,
+            app_spin: config.app_spin,
+            exit_linger: config.exit_linger,
+            waiters: Mutex::default(),
+            next_cell: AtomicUsize::new(0),
+            placeholder: Mutex::new(None),
+        }
     }
 
     /// Whether `fd` is one of ours in any way; one atomic load, safe in signal handlers.
     #[must_use]
-    pub fn knows(&self, _fd: RawFd) -> bool {
-        todo!()
+    pub fn knows(&self, fd: RawFd) -> bool {
+        self.table.knows(fd)
     }
 
-    pub fn socket(&self, _domain: i32, _kind: i32, _protocol: i32) -> Outcome<RawFd> {
-        todo!()
-    }
-    pub fn bind(&self, _fd: RawFd, _addr: &[u8]) -> Outcome<()> {
-        todo!()
-    }
-    pub fn listen(&self, _fd: RawFd, _backlog: i32) -> Outcome<()> {
-        todo!()
-    }
-    /// Writes at most `addr.len()` bytes of the peer's address, returns the descriptor and the
-    /// address's full length.
-    pub fn accept4(&self, _fd: RawFd, _addr: &mut [u8], _flags: i32) -> Outcome<(RawFd, usize)> {
-        todo!()
-    }
-    pub fn connect(&self, _fd: RawFd, _addr: &[u8]) -> Outcome<()> {
-        todo!()
-    }
-    pub fn getsockname(&self, _fd: RawFd, _addr: &mut [u8]) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn getpeername(&self, _fd: RawFd, _addr: &mut [u8]) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn getsockopt(
-        &self,
-        _fd: RawFd,
-        _level: i32,
-        _name: i32,
-        _out: &mut [u8],
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn setsockopt(&self, _fd: RawFd, _level: i32, _name: i32, _value: &[u8]) -> Outcome<()> {
-        todo!()
-    }
-    pub fn shutdown(&self, _fd: RawFd, _how: i32) -> Outcome<()> {
-        todo!()
-    }
-    pub fn close(&self, _fd: RawFd) -> Outcome<()> {
-        todo!()
-    }
-    /// `read` and `readv`.
-    pub fn read(&self, _fd: RawFd, _bufs: &mut [IoSliceMut<'_>]) -> Outcome<usize> {
-        todo!()
-    }
-    /// `write` and `writev`.
-    pub fn write(&self, _fd: RawFd, _bufs: &[IoSlice<'_>]) -> Outcome<usize> {
-        todo!()
-    }
-    /// `send`, `sendto`, `sendmsg`; an empty `to` means no address.
-    pub fn sendmsg(
-        &self,
-        _fd: RawFd,
-        _bufs: &[IoSlice<'_>],
-        _to: &[u8],
-        _control: &[u8],
-        _flags: i32,
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    /// `recv`, `recvfrom`, `recvmsg`.
-    pub fn recvmsg(
-        &self,
-        _fd: RawFd,
-        _bufs: &mut [IoSliceMut<'_>],
-        _name: &mut [u8],
-        _control: &mut [u8],
-        _flags: i32,
-    ) -> Outcome<RecvMsg> {
-        todo!()
-    }
-    /// `offset`: in and out, `None` uses and moves the file's own position.
-    pub fn sendfile(
-        &self,
-        _out: RawFd,
-        _input: RawFd,
-        _offset: Option<&mut i64>,
-        _count: usize,
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn splice(
-        &self,
-        _input: RawFd,
-        _in_offset: Option<&mut i64>,
-        _out: RawFd,
-        _out_offset: Option<&mut i64>,
-        _count: usize,
-        _flags: u32,
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn poll(
-        &self,
-        _fds: &mut [PollFd],
-        _timeout: Timeout,
-        _mask: Option<&SigSet>,
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn select(
-        &self,
-        _nfds: usize,
-        _read: FdSet<'_>,
-        _write: FdSet<'_>,
-        _except: FdSet<'_>,
-        _timeout: Timeout,
-        _mask: Option<&SigSet>,
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    /// Called after the kernel made an epoll instance: nothing to do until a socket of ours joins.
-    pub fn epoll_ctl(
-        &self,
-        _epfd: RawFd,
-        _op: i32,
-        _fd: RawFd,
-        _event: Option<EpollEvent>,
-    ) -> Outcome<()> {
-        todo!()
-    }
-    pub fn epoll_wait(
-        &self,
-        _epfd: RawFd,
-        _events: &mut [EpollEvent],
-        _timeout: Timeout,
-        _mask: Option<&SigSet>,
-    ) -> Outcome<usize> {
-        todo!()
-    }
-    pub fn fcntl(&self, _fd: RawFd, _command: i32, _arg: usize) -> Outcome<i32> {
-        todo!()
-    }
-    /// `value`: the caller's int for requests that read or write one.
-    pub fn ioctl(&self, _fd: RawFd, _request: u64, _value: Option<&mut i32>) -> Outcome<i32> {
-        todo!()
-    }
-    pub fn dup(&self, _fd: RawFd) -> Outcome<RawFd> {
-        todo!()
-    }
-    /// `dup2` (`flags` 0, equal numbers allowed) is decided by the caller; this is `dup3`.
-    pub fn dup3(&self, _old: RawFd, _new: RawFd, _flags: i32) -> Outcome<RawFd> {
-        todo!()
-    }
-    /// Before the kernel closes `first..=last`: ours among them are closed or marked.
-    pub fn close_range(&self, _first: u32, _last: u32, _flags: i32) -> Outcome<()> {
-        todo!()
-    }
-    /// At exit: closes what is open, lets orphans finish within `exit_linger`.
-    pub fn finish(&self) {
-        todo!()
-    }
-    /// Counters of every stack, sockets, and the path decision of every descriptor with its
-    /// reason, as JSON.
-    #[must_use]
-    pub fn stats_json(&self) -> String {
-        todo!()
+    /// The socket behind `fd`, if it is one of ours.
+    pub(crate) fn socket_handle(&self, fd: RawFd) -> Option<Handle> {
+        let description = self.table.get(fd)?;
+        description.socket()?;
+        Some(Handle { fd, description })
     }
 }
+
+impl Handle {
+    /// The socket.
+    pub(crate) fn socket(&self) -> &Socket {
+        self.description.socket().expect("socket_handle gives sockets only")
+    }
+
+    /// Whether a call with `flags` may not wait.
+    pub(crate) fn nonblocking(&self, flags: i32) -> bool {
+        flags & libc::MSG_DONTWAIT != 0 || self.description.nonblocking()
+    }
+}
+
+/// Unwraps a handle or lets the kernel answer.
+macro_rules! ours {
+    ($lookup:expr) => {
+        match $lookup {
+            Some(handle) => handle,
+            None => return $crate::posix::Outcome::Kernel,
+        }
+    };
+}
+pub(crate) use ours;

@@ -1,0 +1,847 @@
+//! `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close` and the names.
+//!
+//! This is where a socket moves between the worlds. Each move happens under the socket's
+//! `transition` lock and ends with [`Posix::socket_moved`], which tells epoll.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use lstack_core::stack::udp_owner;
+use lstack_core::tcp::{AcceptError, Accepted, Close, ConnectError, Shutdown, State as TcpState};
+use lstack_core::{Protocol, Readiness};
+use lstack_runtime::StackCell;
+
+use crate::address;
+use crate::description::{
+    Bound, Description, Endpoint, Endpoints, Family, Handle, Kind, Socket, State,
+};
+use crate::errno::Errno;
+use crate::fd_table::FdTable;
+use crate::kernel::PollFd;
+use crate::options;
+use crate::posix::{Outcome, Posix, ours};
+use crate::route::{Path, Reason};
+use crate::wait::{Ended, Patience, Restart};
+
+impl Posix {
+    /// Opens a socket: a real kernel socket, and a description if it may use the stack.
+    pub fn socket(&self, domain: i32, kind: i32, protocol: i32) -> Outcome<RawFd> {
+        let family = match domain {
+            libc::AF_INET => Family::V4,
+            libc::AF_INET6 => Family::V6,
+            _ => return Outcome::Kernel,
+        };
+        let transport = match (kind & SOCK_TYPE_MASK, protocol) {
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Protocol::Tcp,
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) if self.udp_enable => Protocol::Udp,
+            (libc::SOCK_DGRAM, _) => {
+                self.router.count(Reason::UdpDisabled);
+                return Outcome::Kernel;
+            }
+            _ => return Outcome::Kernel,
+        };
+        let fd = match self.kernel.socket(domain, kind, protocol) {
+            Ok(fd) => fd,
+            Err(errno) => return Outcome::Done(Err(errno)),
+        };
+        if !FdTable::can_hold(fd) {
+            self.router.count(Reason::NumberTooHigh);
+            return Outcome::Done(Ok(fd));
+        }
+        let socket = Socket::new(family, transport, State::Undecided(Bound::default()));
+        self.enter_table(fd, socket, kind & libc::SOCK_NONBLOCK != 0);
+        Outcome::Done(Ok(fd))
+    }
+
+    /// Binds in the stack, in the kernel, or in both, by the address.
+    pub fn bind(&self, fd: RawFd, addr: &[u8]) -> Outcome<()> {
+        let handle = ours!(self.socket_handle(fd));
+        let socket = handle.socket();
+        let _moving = socket.transition.lock();
+        match &**socket.state() {
+            State::Kernel => return Outcome::Kernel,
+            State::Undecided(bound) if bound.address.is_none() => {}
+            _ => return Outcome::Done(Err(Errno(libc::EINVAL))),
+        }
+        // The placeholder refuses a malformed address exactly as Linux does.
+        let Ok(local) = address::decode(addr, socket.family) else { return Outcome::Kernel };
+        Outcome::Done(self.bind_decoded(&handle, local, addr))
+    }
+
+    /// Makes a TCP socket a listener on every stack, and in the kernel if it is bound there.
+    pub fn listen(&self, fd: RawFd, backlog: i32) -> Outcome<()> {
+        let handle = ours!(self.socket_handle(fd));
+        let socket = handle.socket();
+        if socket.protocol != Protocol::Tcp {
+            return Outcome::Kernel;
+        }
+        let moving = socket.transition.lock();
+        let result = match &**socket.state() {
+            State::Kernel => return Outcome::Kernel,
+            State::Connection(_) | State::Datagram { .. } => Err(Errno(libc::EINVAL)),
+            State::Listener { endpoints, kernel } => {
+                self.listen_both(&handle, endpoints, *kernel, backlog)
+            }
+            State::Undecided(_) => self.start_listening(&handle, backlog),
+        };
+        drop(moving);
+        if result.is_ok() {
+            self.socket_moved(&handle);
+        }
+        Outcome::Done(result)
+    }
+
+    /// Takes a connection of either world. Writes at most `addr.len()` bytes of the peer's address,
+    /// returns the descriptor and the address's full length.
+    pub fn accept4(&self, fd: RawFd, addr: &mut [u8], flags: i32) -> Outcome<(RawFd, usize)> {
+        let handle = ours!(self.socket_handle(fd));
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return Outcome::Done(Err(Errno(libc::EINVAL)));
+        }
+        let state = handle.socket().state();
+        let (endpoints, kernel) = match &**state {
+            State::Listener { endpoints, kernel } => (endpoints, *kernel),
+            State::Connection(_) => return Outcome::Done(Err(Errno(libc::EINVAL))),
+            // The placeholder is no listener either and says so.
+            State::Undecided(_) | State::Kernel | State::Datagram { .. } => return Outcome::Kernel,
+        };
+        let mut attempt = || self.try_accept(&handle, endpoints, kernel, addr, flags).transpose();
+        if let Some(result) = attempt() {
+            return Outcome::Done(result);
+        }
+        if handle.nonblocking(0) {
+            return Outcome::Done(Err(Errno(libc::EAGAIN)));
+        }
+        let placeholder = PollFd { fd, events: libc::POLLIN, revents: 0 };
+        let kernel_fds = if kernel { std::slice::from_ref(&placeholder) } else { &[] };
+        let patience = self.receive_patience(handle.socket());
+        let result = self.wait_until(endpoints, INPUT, kernel_fds, patience, attempt);
+        Outcome::Done(result.unwrap_or_else(|ended| Err(ended.errno(libc::EAGAIN))))
+    }
+
+    /// Connects in the world the destination belongs to.
+    pub fn connect(&self, fd: RawFd, addr: &[u8]) -> Outcome<()> {
+        let handle = ours!(self.socket_handle(fd));
+        let socket = handle.socket();
+        let moving = socket.transition.lock();
+        if address::is_unspecified(addr) {
+            let outcome = self.dissolve(&handle);
+            drop(moving);
+            self.socket_moved(&handle);
+            return outcome;
+        }
+        let remote = match address::decode(addr, socket.family) {
+            Ok(remote) => remote,
+            Err(errno) => return Outcome::Done(Err(errno)),
+        };
+        let step = match socket.protocol {
+            Protocol::Tcp => self.start_connect(&handle, remote),
+            Protocol::Udp => self.connect_datagram(&handle, remote),
+        };
+        drop(moving);
+        self.socket_moved(&handle);
+        match step {
+            Ok(Connect::Kernel) => Outcome::Kernel,
+            Ok(Connect::Done) => Outcome::Done(Ok(())),
+            Ok(Connect::Waiting { endpoint, again }) => {
+                Outcome::Done(self.finish_connect(&handle, &endpoint, again))
+            }
+            Err(errno) => Outcome::Done(Err(errno)),
+        }
+    }
+
+    /// The socket's own address.
+    pub fn getsockname(&self, fd: RawFd, addr: &mut [u8]) -> Outcome<usize> {
+        let handle = ours!(self.socket_handle(fd));
+        let socket = handle.socket();
+        let local = match &**socket.state() {
+            State::Kernel => return Outcome::Kernel,
+            State::Undecided(bound) => bound.address,
+            other => other.endpoints().first().and_then(Endpoint::local_addr),
+        };
+        match local {
+            Some(local) => Outcome::Done(Ok(address::encode(local, socket.family, addr))),
+            None => Outcome::Kernel,
+        }
+    }
+
+    /// The peer's address.
+    pub fn getpeername(&self, fd: RawFd, addr: &mut [u8]) -> Outcome<usize> {
+        let handle = ours!(self.socket_handle(fd));
+        let socket = handle.socket();
+        let state = socket.state();
+        let remote = match &**state {
+            State::Kernel | State::Undecided(_) => return Outcome::Kernel,
+            State::Listener { .. } => None,
+            State::Connection(endpoint) | State::Datagram { endpoint, .. } => {
+                endpoint.connected_addr()
+            }
+        };
+        Outcome::Done(match remote {
+            Some(remote) => Ok(address::encode(remote, socket.family, addr)),
+            None => Err(Errno(libc::ENOTCONN)),
+        })
+    }
+
+    /// Ends one or both directions.
+    pub fn shutdown(&self, fd: RawFd, how: i32) -> Outcome<()> {
+        let handle = ours!(self.socket_handle(fd));
+        let how_in_core = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Outcome::Done(Err(Errno(libc::EINVAL))),
+        };
+        let state = handle.socket().state();
+        match &**state {
+            State::Kernel | State::Undecided(_) => Outcome::Kernel,
+            State::Connection(endpoint) => {
+                let mut guard = endpoint.cell.enter();
+                let now = guard.now();
+                let result = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
+                Outcome::Done(result.map_err(Errno::from))
+            }
+            State::Listener { endpoints, kernel } => {
+                for endpoint in endpoints {
+                    let mut guard = endpoint.cell.enter();
+                    let now = guard.now();
+                    // A listener has no connection to miss: shutting it down stops listening.
+                    let _ = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
+                }
+                Outcome::Done(if *kernel { self.kernel.shutdown(fd, how) } else { Ok(()) })
+            }
+            State::Datagram { endpoint, .. } => {
+                let mut guard = endpoint.cell.enter();
+                let now = guard.now();
+                let result = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
+                Outcome::Done(result.map_err(Errno::from))
+            }
+        }
+    }
+
+    /// Gives a descriptor back. The connection ends with its last descriptor, after the linger time
+    /// if one is set.
+    pub fn close(&self, fd: RawFd) -> Outcome<()> {
+        let Some(description) = self.table.remove(fd) else { return Outcome::Kernel };
+        if description.remove_descriptor()
+            && let Some(socket) = description.socket()
+        {
+            self.linger(socket);
+        }
+        drop(description);
+        Outcome::Done(self.kernel.close(fd))
+    }
+
+    /// Puts a new socket into the table.
+    pub(crate) fn enter_table(&self, fd: RawFd, socket: Socket, nonblocking: bool) {
+        let description = Description::new(Kind::Socket(Box::new(socket)), nonblocking);
+        // A leftover means that somebody closed the number behind our back: its turn is over.
+        drop(self.table.insert(fd, description));
+    }
+
+    /// Opens a core socket on `cell` and gives it what the program has set so far.
+    pub(crate) fn open_endpoint(
+        &self,
+        socket: &Socket,
+        cell: &Arc<StackCell>,
+    ) -> Result<Endpoint, Errno> {
+        let mut guard = cell.lock();
+        let id = match socket.protocol {
+            Protocol::Tcp => guard.stack().tcp_open()?,
+            Protocol::Udp => guard.stack().udp_open()?,
+        };
+        let ready = guard.ready_word(id);
+        drop(guard);
+        let endpoint = Endpoint { cell: Arc::clone(cell), socket: id, ready };
+        options::replay(socket, &endpoint);
+        Ok(endpoint)
+    }
+
+    /// The stack for a socket that may live on any.
+    pub(crate) fn any_cell(&self) -> &Arc<StackCell> {
+        let cells = self.runtime.cells();
+        &cells[self.next_cell.fetch_add(1, Ordering::Relaxed) % cells.len()]
+    }
+
+    /// Binds an undecided socket to a wildcard port valid in both worlds, if it is not bound yet:
+    /// what `listen` and the first datagram do.
+    pub(crate) fn bind_wildcard(&self, handle: &Handle) -> Result<(), Errno> {
+        let family = handle.socket().family;
+        let local = address::unspecified(family);
+        let (bytes, len) = address::encoded(local, family);
+        self.bind_decoded(handle, local, &bytes[..len])
+    }
+
+    /// How long a receiving call waits.
+    pub(crate) fn receive_patience(&self, socket: &Socket) -> Patience<'static> {
+        Patience::with_timeout(socket.settings.lock().receive_timeout)
+    }
+
+    /// How long a sending call waits.
+    pub(crate) fn send_patience(&self, socket: &Socket) -> Patience<'static> {
+        Patience::with_timeout(socket.settings.lock().send_timeout)
+    }
+
+    fn bind_decoded(&self, handle: &Handle, local: SocketAddr, raw: &[u8]) -> Result<(), Errno> {
+        let socket = handle.socket();
+        let v6_only = socket.family == Family::V6 && socket.settings.lock().v6_only;
+        let decision = self.router.bind(local.ip());
+        match decision.path {
+            Path::Stack => {
+                let (endpoints, address) = self.bind_endpoints(socket, local)?;
+                let bound = Bound { endpoints, address: Some(address), kernel: false };
+                socket.set_state(State::Undecided(bound));
+            }
+            Path::Both if !v6_only => self.bind_both(handle, local)?,
+            Path::Both | Path::Kernel => {
+                self.kernel.bind(handle.fd, raw)?;
+                self.move_to_kernel(socket, Reason::OtherAddress);
+                self.socket_moved(handle);
+                return Ok(());
+            }
+        }
+        *socket.reason.lock() = Some(decision.reason);
+        if socket.protocol == Protocol::Udp {
+            self.become_datagram(socket);
+            self.socket_moved(handle);
+        }
+        Ok(())
+    }
+
+    /// Binds the wildcard in the stack and in the kernel with one port number. The stack chooses
+    /// first, because a kernel socket whose number turned out to be taken cannot be bound again.
+    fn bind_both(&self, handle: &Handle, local: SocketAddr) -> Result<(), Errno> {
+        let socket = handle.socket();
+        let tries = if local.port() == 0 { PORT_TRIES } else { 1 };
+        let mut last = Errno(libc::EADDRINUSE);
+        for _ in 0..tries {
+            let wildcard = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
+            let (endpoints, bound) = self.bind_endpoints(socket, wildcard)?;
+            let chosen = SocketAddr::new(local.ip(), bound.port());
+            let (raw, len) = address::encoded(chosen, socket.family);
+            match self.kernel.bind(handle.fd, &raw[..len]) {
+                Ok(()) => {
+                    let bound = Bound { endpoints, address: Some(chosen), kernel: true };
+                    socket.set_state(State::Undecided(bound));
+                    return Ok(());
+                }
+                Err(errno) => last = errno,
+            }
+            close_all(&endpoints);
+        }
+        Err(last)
+    }
+
+    /// Core sockets bound to `local`: for TCP one on every stack, for UDP one on the port's owner.
+    fn bind_endpoints(
+        &self,
+        socket: &Socket,
+        local: SocketAddr,
+    ) -> Result<(Endpoints, SocketAddr), Errno> {
+        let reuse = socket.settings.lock().reuse;
+        let cells = self.runtime.cells();
+        let count = u16::try_from(cells.len()).expect("a process has few stacks");
+        let chosen = match socket.protocol {
+            Protocol::Tcp => cells,
+            Protocol::Udp if local.port() == 0 => std::slice::from_ref(self.any_cell()),
+            Protocol::Udp => {
+                std::slice::from_ref(&cells[usize::from(udp_owner(local.port(), count))])
+            }
+        };
+        let mut endpoints = Endpoints::new();
+        let mut address = local;
+        for cell in chosen {
+            let result = self.open_endpoint(socket, cell).and_then(|endpoint| {
+                let bound = cell.lock().stack().bind(endpoint.socket, address, reuse);
+                endpoints.push(endpoint);
+                bound.map_err(Errno::from)
+            });
+            match result {
+                Ok(bound) => address = bound,
+                Err(errno) => {
+                    close_all(&endpoints);
+                    return Err(errno);
+                }
+            }
+        }
+        Ok((endpoints, address))
+    }
+
+    fn start_listening(&self, handle: &Handle, backlog: i32) -> Result<(), Errno> {
+        let socket = handle.socket();
+        if matches!(&**socket.state(), State::Undecided(bound) if bound.address.is_none()) {
+            self.bind_wildcard(handle)?;
+        }
+        let state = socket.state();
+        let State::Undecided(bound) = &**state else {
+            // A v6-only wildcard went to the kernel when it was bound.
+            return self.kernel.listen(handle.fd, backlog);
+        };
+        self.listen_both(handle, &bound.endpoints, bound.kernel, backlog)?;
+        let endpoints = bound.endpoints.clone();
+        let kernel = bound.kernel;
+        socket.set_state(State::Listener { endpoints, kernel });
+        let reason = *socket.reason.lock();
+        self.router.count(reason.unwrap_or(Reason::Wildcard));
+        Ok(())
+    }
+
+    fn listen_both(
+        &self,
+        handle: &Handle,
+        endpoints: &[Endpoint],
+        kernel: bool,
+        backlog: i32,
+    ) -> Result<(), Errno> {
+        if kernel {
+            self.kernel.listen(handle.fd, backlog)?;
+            // `accept` asks both worlds in turn and must never get stuck in one; what the program
+            // sees of O_NONBLOCK comes from the description.
+            let flags = self.kernel.fcntl(handle.fd, libc::F_GETFL, 0)?;
+            let flags = usize::try_from(flags | libc::O_NONBLOCK).unwrap_or(0);
+            self.kernel.fcntl(handle.fd, libc::F_SETFL, flags)?;
+        }
+        // A negative backlog is a huge one, as for the kernel; the stack has a ceiling of its own.
+        let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
+        for endpoint in endpoints {
+            endpoint.cell.lock().stack().tcp_listen(endpoint.socket, backlog)?;
+        }
+        Ok(())
+    }
+
+    /// One try at both queues: `None` when both are empty. The world asked first alternates once
+    /// both have something, so neither starves the other.
+    fn try_accept(
+        &self,
+        handle: &Handle,
+        endpoints: &[Endpoint],
+        kernel: bool,
+        addr: &mut [u8],
+        flags: i32,
+    ) -> Result<Option<(RawFd, usize)>, Errno> {
+        let kernel_first =
+            kernel && handle.socket().turn.fetch_add(1, Ordering::Relaxed) % KERNEL_SHARE == 0;
+        if kernel_first && let Some(taken) = self.accept_from_kernel(handle.fd, addr, flags)? {
+            return Ok(Some(taken));
+        }
+        for endpoint in endpoints {
+            if let Some(taken) = self.accept_from_stack(handle, endpoint, addr, flags)? {
+                return Ok(Some(taken));
+            }
+        }
+        if kernel && !kernel_first {
+            return self.accept_from_kernel(handle.fd, addr, flags);
+        }
+        Ok(None)
+    }
+
+    fn accept_from_kernel(
+        &self,
+        fd: RawFd,
+        addr: &mut [u8],
+        flags: i32,
+    ) -> Result<Option<(RawFd, usize)>, Errno> {
+        match self.kernel.accept4(fd, addr, flags) {
+            Ok(taken) => {
+                self.router.count(Reason::AcceptedKernel);
+                Ok(Some(taken))
+            }
+            Err(Errno(libc::EAGAIN)) => Ok(None),
+            // After `shutdown` of a listener in both worlds each says EINVAL; one is enough.
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn accept_from_stack(
+        &self,
+        handle: &Handle,
+        endpoint: &Endpoint,
+        addr: &mut [u8],
+        flags: i32,
+    ) -> Result<Option<(RawFd, usize)>, Errno> {
+        let mut guard = endpoint.cell.enter();
+        if !guard.stack().readiness(endpoint.socket).intersects(INPUT) {
+            return Ok(None);
+        }
+        // The number comes first: without one the connection stays in the queue, as on Linux.
+        let fd = self.accepted_number(flags & libc::SOCK_CLOEXEC != 0)?;
+        let now = guard.now();
+        match guard.stack().tcp_accept(now, endpoint.socket) {
+            Ok(accepted) => {
+                let ready = guard.ready_word(accepted.socket);
+                drop(guard);
+                Ok(Some(self.enter_accepted(handle, endpoint, accepted, ready, fd, addr, flags)))
+            }
+            Err(error) => {
+                drop(guard);
+                let _ = self.kernel.close(fd);
+                match error {
+                    AcceptError::WouldBlock => Ok(None),
+                    AcceptError::NotListening => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the pieces of one accepted connection")]
+    fn enter_accepted(
+        &self,
+        listener: &Handle,
+        endpoint: &Endpoint,
+        accepted: Accepted,
+        ready: Arc<lstack_runtime::ReadyWord>,
+        fd: RawFd,
+        addr: &mut [u8],
+        flags: i32,
+    ) -> (RawFd, usize) {
+        let family = listener.socket().family;
+        let child = Endpoint { cell: Arc::clone(&endpoint.cell), socket: accepted.socket, ready };
+        let socket = Socket::new(family, Protocol::Tcp, State::Connection(child));
+        *socket.reason.lock() = Some(Reason::Accepted);
+        self.router.count(Reason::Accepted);
+        options::inherit(listener.socket(), &socket);
+        self.enter_table(fd, socket, flags & libc::SOCK_NONBLOCK != 0);
+        (fd, address::encode(accepted.remote, family, addr))
+    }
+
+    /// A descriptor for an accepted connection: one more name for a hidden socket, so that it
+    /// costs no socket of the kernel.
+    fn accepted_number(&self, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let mut placeholder = self.placeholder.lock();
+        let hidden = match *placeholder {
+            Some(fd) => fd,
+            None => *placeholder.insert(self.kernel.hidden_socket()?),
+        };
+        let command = if close_on_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        loop {
+            let fd = self.kernel.fcntl(hidden, command, 0)?;
+            if FdTable::can_hold(fd) {
+                return Ok(fd);
+            }
+            let _ = self.kernel.close(fd);
+            return Err(Errno(libc::EMFILE));
+        }
+    }
+
+    /// Sends a TCP socket on its way; the caller holds the transition lock.
+    fn start_connect(&self, handle: &Handle, remote: SocketAddr) -> Result<Connect, Errno> {
+        let socket = handle.socket();
+        let state = socket.state();
+        match &**state {
+            State::Listener { .. } => Err(Errno(libc::EISCONN)),
+            State::Datagram { .. } => Err(Errno(libc::EINVAL)),
+            State::Connection(endpoint) => self.connect_again(handle, endpoint, remote),
+            State::Kernel => {
+                if !self.may_leave_kernel(handle, remote.ip()) {
+                    return Ok(Connect::Kernel);
+                }
+                socket.set_state(State::Undecided(Bound::default()));
+                self.connect_first(handle, &Bound::default(), remote)
+            }
+            State::Undecided(bound) => self.connect_first(handle, bound, remote),
+        }
+    }
+
+    fn connect_first(
+        &self,
+        handle: &Handle,
+        bound: &Bound,
+        remote: SocketAddr,
+    ) -> Result<Connect, Errno> {
+        let socket = handle.socket();
+        let in_stack_only = !bound.endpoints.is_empty() && !bound.kernel;
+        let decision = self.router.connect_via(&*self.kernel, remote.ip());
+        if decision.path != Path::Stack && !in_stack_only {
+            close_all(&bound.endpoints);
+            self.move_to_kernel(socket, decision.reason);
+            return Ok(Connect::Kernel);
+        }
+        let endpoint = match self.bound_endpoint(bound, remote) {
+            Some(endpoint) => endpoint,
+            None => self.open_endpoint(socket, self.any_cell())?,
+        };
+        let mut guard = endpoint.cell.enter();
+        let now = guard.now();
+        let started = guard.stack().tcp_connect(now, endpoint.socket, remote);
+        drop(guard);
+        if let Err(error) = started {
+            if bound.endpoints.is_empty() {
+                endpoint.close(Close::Reset);
+            }
+            return Err(error.into());
+        }
+        for other in bound.endpoints.iter().filter(|other| other.socket != endpoint.socket) {
+            other.close(Close::Reset);
+        }
+        socket.set_state(State::Connection(endpoint.clone()));
+        *socket.reason.lock() = Some(decision.reason);
+        self.router.count(decision.reason);
+        socket.connecting.store(true, Ordering::Relaxed);
+        Ok(Connect::Waiting { endpoint, again: false })
+    }
+
+    /// `connect` on a socket that has tried before: reports the outcome once, or starts anew.
+    fn connect_again(
+        &self,
+        handle: &Handle,
+        endpoint: &Endpoint,
+        remote: SocketAddr,
+    ) -> Result<Connect, Errno> {
+        let socket = handle.socket();
+        let mut guard = endpoint.cell.enter();
+        let now = guard.now();
+        match guard.stack().tcp_connect(now, endpoint.socket, remote) {
+            Ok(()) => {
+                socket.connecting.store(true, Ordering::Relaxed);
+                Ok(Connect::Waiting { endpoint: endpoint.clone(), again: false })
+            }
+            Err(ConnectError::InProgress) => {
+                Ok(Connect::Waiting { endpoint: endpoint.clone(), again: true })
+            }
+            // The first call after a non-blocking handshake succeeded says so.
+            Err(ConnectError::Connected) if socket.connecting.swap(false, Ordering::Relaxed) => {
+                Ok(Connect::Done)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn finish_connect(&self, handle: &Handle, endpoint: &Endpoint, again: bool) -> Result<(), Errno> {
+        let socket = handle.socket();
+        let outcome = || {
+            let mut guard = endpoint.cell.enter();
+            if let Some(error) = guard.stack().take_error(endpoint.socket) {
+                return Some(Err(Errno::from(error)));
+            }
+            match guard.stack().tcp_state(endpoint.socket) {
+                TcpState::SynSent | TcpState::SynReceived => None,
+                TcpState::Closed => Some(Err(Errno(libc::ECONNABORTED))),
+                _ => Some(Ok(())),
+            }
+        };
+        let pending = if again { libc::EALREADY } else { libc::EINPROGRESS };
+        let result = match outcome() {
+            Some(result) => result,
+            None if handle.nonblocking(0) => return Err(Errno(pending)),
+            None => {
+                let patience = self.send_patience(socket);
+                let endpoints = std::slice::from_ref(endpoint);
+                match self.wait_until(endpoints, OUTPUT, &[], patience, outcome) {
+                    Ok(result) => result,
+                    Err(ended) => return Err(ended.errno(pending)),
+                }
+            }
+        };
+        socket.connecting.store(false, Ordering::Relaxed);
+        result
+    }
+
+    /// Sets the peer of a UDP socket; the caller holds the transition lock.
+    fn connect_datagram(&self, handle: &Handle, remote: SocketAddr) -> Result<Connect, Errno> {
+        let socket = handle.socket();
+        let state = socket.state();
+        let in_stack_only = matches!(&**state, State::Datagram { kernel: false, endpoint }
+            if endpoint.local_addr().is_some_and(|local| !local.ip().is_unspecified())
+                && endpoint.connected_addr().is_none());
+        let decision = self.router.connect_via(&*self.kernel, remote.ip());
+        if decision.path != Path::Stack && !in_stack_only {
+            if let State::Datagram { endpoint, .. } = &**state {
+                endpoint.close(Close::Graceful);
+            }
+            self.move_to_kernel(socket, decision.reason);
+            return Ok(Connect::Kernel);
+        }
+        let endpoint = match &**state {
+            State::Datagram { endpoint, .. } => endpoint.clone(),
+            State::Kernel if !self.may_leave_kernel(handle, remote.ip()) => {
+                return Ok(Connect::Kernel);
+            }
+            _ => self.open_endpoint(socket, self.any_cell())?,
+        };
+        endpoint.cell.enter().stack().udp_connect(endpoint.socket, Some(remote))?;
+        socket.set_state(State::Datagram { endpoint, kernel: false });
+        *socket.reason.lock() = Some(decision.reason);
+        self.router.count(decision.reason);
+        Ok(Connect::Done)
+    }
+
+    /// `connect` to `AF_UNSPEC`.
+    fn dissolve(&self, handle: &Handle) -> Outcome<()> {
+        let socket = handle.socket();
+        let state = socket.state();
+        match &**state {
+            State::Kernel | State::Undecided(_) => Outcome::Kernel,
+            State::Listener { .. } => Outcome::Done(Err(Errno(libc::EINVAL))),
+            State::Connection(endpoint) => {
+                endpoint.close(Close::Reset);
+                socket.connecting.store(false, Ordering::Relaxed);
+                socket.set_state(State::Undecided(Bound::default()));
+                Outcome::Done(Ok(()))
+            }
+            State::Datagram { endpoint, .. } => {
+                let result = endpoint.cell.enter().stack().udp_connect(endpoint.socket, None);
+                Outcome::Done(result.map_err(Errno::from))
+            }
+        }
+    }
+
+    /// Whether a socket whose attempt on the kernel came to nothing may try the stack: it is
+    /// neither bound nor connected there.
+    fn may_leave_kernel(&self, handle: &Handle, remote: IpAddr) -> bool {
+        let mut name = [0; address::V6_LEN];
+        let unconnected = self.kernel.getpeername(handle.fd, &mut name).is_err();
+        let unbound = self.kernel.getsockname(handle.fd, &mut name).is_ok() && name[2..4] == [0, 0];
+        unconnected
+            && unbound
+            && self.router.connect_via(&*self.kernel, remote).path == Path::Stack
+    }
+
+    /// The bound core socket on the stack that will see the flow's frames.
+    fn bound_endpoint(&self, bound: &Bound, remote: SocketAddr) -> Option<Endpoint> {
+        let [first, rest @ ..] = bound.endpoints.as_slice() else { return None };
+        if rest.is_empty() {
+            return Some(first.clone());
+        }
+        let mut guard = first.cell.lock();
+        let port = bound.address.map_or(0, |address| address.port());
+        let source = guard.stack().source_for(remote.ip())?;
+        let owner = guard.stack().owner_of(SocketAddr::new(source, port), remote);
+        bound.endpoints.get(usize::from(owner)).cloned()
+    }
+
+    /// A bound UDP socket is complete: it can receive. The caller holds the transition lock.
+    fn become_datagram(&self, socket: &Socket) {
+        let state = socket.state();
+        if let State::Undecided(Bound { endpoints, kernel, .. }) = &**state
+            && let Some(endpoint) = endpoints.first()
+        {
+            socket.set_state(State::Datagram { endpoint: endpoint.clone(), kernel: *kernel });
+            let reason = *socket.reason.lock();
+            self.router.count(reason.unwrap_or(Reason::Wildcard));
+        }
+    }
+
+    fn move_to_kernel(&self, socket: &Socket, reason: Reason) {
+        socket.set_state(State::Kernel);
+        *socket.reason.lock() = Some(reason);
+        self.router.count(reason);
+    }
+
+    /// `SO_LINGER`: the last `close` waits until the peer has everything, or the time is over.
+    fn linger(&self, socket: &Socket) {
+        let Some(time) = socket.settings.lock().linger.filter(|time| !time.is_zero()) else {
+            return;
+        };
+        let state = socket.state();
+        let State::Connection(endpoint) = &**state else { return };
+        if endpoint.cell.enter().stack().unread(endpoint.socket) > 0 {
+            return;
+        }
+        let mut guard = endpoint.cell.enter();
+        let now = guard.now();
+        let connected = guard.stack().tcp_shutdown(now, endpoint.socket, Shutdown::Write).is_ok();
+        drop(guard);
+        if !connected {
+            return;
+        }
+        let delivered = || {
+            let state = endpoint.cell.enter().stack().tcp_state(endpoint.socket);
+            let sending = matches!(
+                state,
+                TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck | TcpState::Established
+            );
+            (!sending).then_some(())
+        };
+        let patience = Patience {
+            deadline: Some(Instant::now() + time),
+            restart: Restart::IfAsked,
+            mask: None,
+        };
+        let endpoints = std::slice::from_ref(endpoint);
+        // Out of time or interrupted: the rest goes on as an orphan.
+        let _ = self.wait_until(endpoints, Readiness::all(), &[], patience, delivered);
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.cell.lock().stack().local_addr(self.socket)
+    }
+
+    /// The peer while the connection lasts; `None` during the handshake and after a reset.
+    pub(crate) fn connected_addr(&self) -> Option<SocketAddr> {
+        let mut guard = self.cell.lock();
+        if self.socket.protocol() == Protocol::Tcp
+            && matches!(
+                guard.stack().tcp_state(self.socket),
+                TcpState::Closed | TcpState::SynSent | TcpState::TimeWait | TcpState::Listen
+            )
+        {
+            return None;
+        }
+        guard.stack().remote_addr(self.socket)
+    }
+}
+
+impl Ended {
+    /// The error for the caller: `timed_out` is what the call says when its time is over.
+    pub(crate) fn errno(self, timed_out: i32) -> Errno {
+        match self {
+            Self::TimedOut => Errno(timed_out),
+            Self::Interrupted => Errno(libc::EINTR),
+        }
+    }
+}
+
+impl Patience<'_> {
+    /// A socket call with `SO_RCVTIMEO` or `SO_SNDTIMEO`: with a timeout it is never restarted
+    /// after a signal (signal(7)).
+    pub(crate) fn with_timeout(timeout: Option<std::time::Duration>) -> Patience<'static> {
+        Patience {
+            deadline: timeout.map(|timeout| Instant::now() + timeout),
+            restart: if timeout.is_some() { Restart::Never } else { Restart::IfAsked },
+            mask: None,
+        }
+    }
+}
+
+/// Where an attempt to connect stands.
+enum Connect {
+    /// The kernel makes the call.
+    Kernel,
+    /// Nothing to wait for.
+    Done,
+    /// The handshake runs; `again` if an earlier call started it.
+    Waiting { endpoint: Endpoint, again: bool },
+}
+
+fn close_all(endpoints: &[Endpoint]) {
+    for endpoint in endpoints {
+        endpoint.close(Close::Reset);
+    }
+}
+
+/// Something to take: data, a connection, the end, an error.
+pub(crate) const INPUT: Readiness = Readiness::READABLE
+    .union(Readiness::ERROR)
+    .union(Readiness::HANGUP)
+    .union(Readiness::READ_HANGUP);
+
+/// Room to send, or a reason why there will be none.
+pub(crate) const OUTPUT: Readiness =
+    Readiness::WRITABLE.union(Readiness::ERROR).union(Readiness::HANGUP);
+
+/// `SOCK_TYPE_MASK` of the kernel: the type without the flags.
+const SOCK_TYPE_MASK: i32 = 0xf;
+
+/// Ports tried before `bind` to port 0 gives up; each try fails only if the kernel happens to use
+/// a number that is free in the stack.
+const PORT_TRIES: usize = 64;
+
+/// Of so many calls on a socket of both worlds one asks the kernel first. The kernel's half is
+/// asked anyway when the stack has nothing, so this bounds its delay under load and keeps the cost
+/// of a system call off the others.
+pub(crate) const KERNEL_SHARE: u32 = 8;
