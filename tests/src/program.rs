@@ -98,6 +98,8 @@ impl<'rig> Launch<'rig> {
         let mut command = Command::new(&self.name);
         command
             .args(&self.arguments)
+            // What a program of ours says of a failure is for a reader of test results.
+            .env_remove("RUST_BACKTRACE")
             .stdin(Stdio::null())
             .stdout(File::create(&output).context("making a file for the output")?)
             .stderr(File::create(&errors).context("making a file for the errors")?);
