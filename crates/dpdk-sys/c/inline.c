@@ -1,0 +1,150 @@
+/* DPDK's inline functions, callable from Rust.
+ *
+ * A mempool has one cache per lcore and takes the caller's from a thread-local number. Threads of a
+ * program under lstack have no such number, and would go to the shared ring for every packet.
+ * Whoever drives a queue here lends the thread the queue's own cache number for the length of the
+ * call, which is sound because a queue has one user at a time.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_lcore.h>
+#include <rte_prefetch.h>
+
+#include "wrapper.h"
+
+static inline unsigned int borrow(unsigned int cache)
+{
+	unsigned int before = RTE_PER_LCORE(_lcore_id);
+
+	RTE_PER_LCORE(_lcore_id) = cache;
+	return before;
+}
+
+static inline void give_back(unsigned int before)
+{
+	RTE_PER_LCORE(_lcore_id) = before;
+}
+
+uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
+		     unsigned int cache)
+{
+	unsigned int before = borrow(cache);
+	uint16_t got = rte_eth_rx_burst(port, queue, packets, count);
+
+	give_back(before);
+	for (uint16_t i = 0; i < got; i++)
+		rte_prefetch0(rte_pktmbuf_mtod(packets[i], void *));
+	return got;
+}
+
+uint16_t ls_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
+		     unsigned int cache)
+{
+	unsigned int before = borrow(cache);
+	uint16_t ready = rte_eth_tx_prepare(port, queue, packets, count);
+	uint16_t sent = rte_eth_tx_burst(port, queue, packets, ready);
+
+	give_back(before);
+	return sent;
+}
+
+int ls_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **packets, unsigned int count,
+		  unsigned int cache)
+{
+	unsigned int before = borrow(cache);
+	int error = rte_pktmbuf_alloc_bulk(pool, packets, count);
+
+	give_back(before);
+	return error;
+}
+
+void ls_free_bulk(struct rte_mbuf **packets, unsigned int count, unsigned int cache)
+{
+	unsigned int before = borrow(cache);
+
+	rte_pktmbuf_free_bulk(packets, count);
+	give_back(before);
+}
+
+void ls_mbuf_view_of(const struct rte_mbuf *packet, struct ls_mbuf_view *view)
+{
+	view->data = rte_pktmbuf_mtod(packet, uint8_t *);
+	view->next = packet->next;
+	view->flags = packet->ol_flags;
+	view->packet_len = packet->pkt_len;
+	view->data_len = packet->data_len;
+	view->segments = packet->nb_segs;
+	view->vlan = packet->vlan_tci;
+}
+
+uint8_t *ls_mbuf_resize(struct rte_mbuf *packet, uint32_t len)
+{
+	if (packet->next != NULL || len > (uint32_t)(packet->buf_len - RTE_PKTMBUF_HEADROOM))
+		return NULL;
+	packet->data_off = RTE_PKTMBUF_HEADROOM;
+	packet->data_len = (uint16_t)len;
+	packet->pkt_len = len;
+	return rte_pktmbuf_mtod(packet, uint8_t *);
+}
+
+int ls_mbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail)
+{
+	return rte_pktmbuf_chain(head, tail);
+}
+
+uint16_t ls_mbuf_refcnt(const struct rte_mbuf *packet)
+{
+	return rte_mbuf_refcnt_read(packet);
+}
+
+void ls_mbuf_tx_offload(struct rte_mbuf *packet, uint64_t flags, uint64_t l2_len, uint64_t l3_len,
+			uint64_t l4_len, uint64_t segment_size)
+{
+	packet->ol_flags = flags;
+	packet->tx_offload = rte_mbuf_tx_offload(l2_len, l3_len, l4_len, segment_size, 0, 0, 0);
+}
+
+uint64_t ls_mbuf_footprint(uint32_t data_room)
+{
+	uint32_t element = (uint32_t)sizeof(struct rte_mbuf) + data_room;
+
+	return rte_mempool_calc_obj_size(element, 0, NULL);
+}
+
+int ls_errno(void)
+{
+	return rte_errno;
+}
+
+void ls_forget_lcore(void)
+{
+	RTE_PER_LCORE(_lcore_id) = LCORE_ID_ANY;
+}
+
+static ssize_t log_write(void *cookie, const char *text, size_t len)
+{
+	int level = rte_log_cur_msg_loglevel();
+
+	(*(ls_log_sink *)cookie)(level < 0 ? RTE_LOG_INFO : (uint32_t)level, text, len);
+	return (ssize_t)len;
+}
+
+int ls_log_open(ls_log_sink sink)
+{
+	static ls_log_sink kept;
+	static FILE *stream;
+
+	kept = sink;
+	if (stream == NULL) {
+		cookie_io_functions_t functions = { .write = log_write };
+
+		stream = fopencookie(&kept, "w", functions);
+		if (stream == NULL)
+			return -1;
+		/* DPDK flushes after each message, so that each arrives whole. */
+	}
+	return rte_openlog_stream(stream);
+}
