@@ -1,4 +1,4 @@
-//! Where the build left the library and the helper program.
+//! Where the build left the library and the helper programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,20 +24,20 @@ pub fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The helper program `rig-peer`.
+/// A helper program of this package, such as `rig-peer`.
 ///
 /// # Errors
 ///
 /// When it has not been built.
-pub fn rig_peer() -> Result<PathBuf> {
+pub fn helper(name: &str) -> Result<PathBuf> {
     let target = target_folder()?;
-    ["release/rig-peer", "debug/rig-peer"]
+    ["release", "debug"]
         .iter()
-        .map(|name| target.join(name))
+        .map(|profile| target.join(profile).join(name))
         .find(|path| path.is_file())
         .with_context(|| {
             format!(
-                "rig-peer is missing in {}: `cargo xtask test` builds it and runs the tests",
+                "{name} is missing in {}: `cargo xtask test` builds it and runs the tests",
                 target.display()
             )
         })

@@ -221,7 +221,7 @@ impl Side {
     ///
     /// When it has not been built.
     pub fn peer(&self, arguments: &[&str]) -> Result<Launch<'_>> {
-        Ok(self.program(&build::rig_peer()?.to_string_lossy()).args(arguments))
+        Ok(self.program(&build::helper("rig-peer")?.to_string_lossy()).args(arguments))
     }
 
     /// The address of this side with a port, as programs take it.

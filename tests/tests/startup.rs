@@ -120,7 +120,7 @@ fn too_little_memory_is_reported() -> Result<()> {
 fn missing_permission_is_reported() -> Result<()> {
     let _turn = suite::turn();
     let rig = rig()?;
-    let peer = build::rig_peer()?;
+    let peer = build::helper("rig-peer")?;
     let finished = rig
         .server
         .program("setpriv")
