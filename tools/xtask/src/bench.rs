@@ -165,3 +165,13 @@ const TESTS: [Test; 6] = [
     Test::UDP_STREAM,
     Test::UDP_RR,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::Sorted;
+
+    #[test]
+    fn one_wild_run_does_not_move_the_median() {
+        assert_eq!(Sorted::new([3.0, 1.0, 1000.0, 2.0, 4.0]).median(), 3.0);
+    }
+}

@@ -32,7 +32,11 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let mut tally = Tally::default();
     for step in steps(options)? {
-        tally.run(step)?;
+        let is_build = step.name == BUILD;
+        let succeeded = tally.run(step)?;
+        if is_build && !succeeded {
+            break;
+        }
     }
     for name in &tally.broken {
         println!("failed: {name}");
@@ -81,7 +85,7 @@ fn lint() -> Vec<Step> {
 }
 
 fn build() -> Step {
-    Step { name: "build", command: step::release_build() }
+    Step { name: BUILD, command: step::release_build() }
 }
 
 fn unit(name: &str) -> Step {
@@ -116,9 +120,9 @@ struct Tally {
 }
 
 impl Tally {
-    /// Runs a step, shows its output, and counts the tests in it. A step that fails without a
-    /// failed test counts as one.
-    fn run(&mut self, mut step: Step) -> Result<()> {
+    /// Runs a step, shows its output, counts the tests in it, and says whether it succeeded. A step
+    /// that fails without a failed test counts as one.
+    fn run(&mut self, mut step: Step) -> Result<bool> {
         let line = step::command_line(&step.command);
         println!("== {}: {line}", step.name);
         let start = Instant::now();
@@ -141,7 +145,7 @@ impl Tally {
         }
         let verdict = if status.success() { "ok" } else { "FAILED" };
         println!("== {}: {verdict}, {:.1} s", step.name, start.elapsed().as_secs_f64());
-        Ok(())
+        Ok(status.success())
     }
 
     /// Reads the lines by which Rust's test runner reports.
@@ -158,6 +162,9 @@ impl Tally {
         self.failed += number_before(" failed").unwrap_or(0);
     }
 }
+
+/// The step without which nothing after it makes sense.
+const BUILD: &str = "build";
 
 #[cfg(test)]
 mod tests {
