@@ -64,7 +64,7 @@ impl StackCell {
             return self.lock();
         }
         if self.shards.all.len() > 1 {
-            self.shards.drive_neighbours(self.index, clock::now());
+            self.shards.drive_neighbours(self.index, Driver::Application);
         }
         // If the lock is taken its holder has just received: we need not.
         let Some(inner) = self.shard().lock.try_lock() else { return self.lock() };
@@ -78,7 +78,7 @@ impl StackCell {
     /// run-to-wakeup mode the driver thread does all that and this does nothing.
     pub fn drive(&self) -> Progress {
         match self.mode() {
-            StackThreadMode::RunToCompletion => self.shards.drive_as_application(self.index),
+            StackThreadMode::RunToCompletion => self.shards.drive_spinning(self.index),
             StackThreadMode::RunToWakeup => Progress::Busy,
         }
     }

@@ -141,16 +141,16 @@ impl Doorbell {
         self.sleep.store(Sleep::AWAKE.0, Ordering::SeqCst);
     }
 
-    /// As [`Self::sleep`], also until `device` becomes readable; `None` for `until`: no time limit.
+    /// As [`Self::sleep`], also until `device` becomes readable.
     pub(crate) fn sleep_on_device(
         &self,
         device: BorrowedFd<'_>,
         seen: u32,
-        until: Option<Instant>,
+        until: Instant,
         still: impl FnOnce() -> bool,
     ) -> Woken {
         let Some(event) = self.event.get() else { return Woken::DeviceLost };
-        self.announce(Sleep::DEVICE, until.unwrap_or(Instant::from_micros(u64::MAX)));
+        self.announce(Sleep::DEVICE, until);
         let woken = if self.rings() == seen && still() {
             poll_two(device, event.as_fd(), until)
         } else {
@@ -166,8 +166,8 @@ impl Doorbell {
     }
 }
 
-fn poll_two(device: BorrowedFd<'_>, event: BorrowedFd<'_>, until: Option<Instant>) -> Woken {
-    let timeout = until.and_then(|until| Timespec::try_from(until - clock::now()).ok());
+fn poll_two(device: BorrowedFd<'_>, event: BorrowedFd<'_>, until: Instant) -> Woken {
+    let timeout = Timespec::try_from(until - clock::now()).ok();
     let mut fds = [
         PollFd::from_borrowed_fd(device, PollFlags::IN),
         PollFd::from_borrowed_fd(event, PollFlags::IN),
@@ -260,7 +260,7 @@ mod tests {
         bell.open_event().expect("descriptors are left");
         let device = eventfd(0, EventfdFlags::CLOEXEC).expect("descriptors are left");
         work_is_always_found(bell, move |bell, seen| {
-            let until = Some(clock::now() + FOREVER);
+            let until = clock::now() + FOREVER;
             let woken = bell.sleep_on_device(device.as_fd(), seen, until, || true);
             assert_eq!(woken, Woken::Other);
         });
@@ -271,7 +271,8 @@ mod tests {
         let bell = Doorbell::default();
         bell.open_event().expect("descriptors are left");
         let device = eventfd(1, EventfdFlags::CLOEXEC).expect("descriptors are left");
-        let woken = bell.sleep_on_device(device.as_fd(), bell.rings(), None, || true);
+        let until = clock::now() + FOREVER;
+        let woken = bell.sleep_on_device(device.as_fd(), bell.rings(), until, || true);
         assert_eq!(woken, Woken::ByDevice);
     }
 

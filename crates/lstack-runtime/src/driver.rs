@@ -3,13 +3,14 @@
 //! # Run-to-wakeup
 //!
 //! The driver drives always: it polls the device while there is work, spins for `idle_spin` after
-//! the last work, then sleeps until the device's descriptor, a ring, the end of its nap or the
-//! stack's next deadline.
+//! the last work, then naps (see [`crate::idle`]) until a ring, the end of its nap or the stack's
+//! next deadline. Where the device has a descriptor to sleep on, that takes the place of long naps,
+//! with `stack_interrupt` of all naps.
 //!
 //! # Run-to-completion
 //!
 //! The driver is the safety net. It is on *standby* while application threads poll: it only looks,
-//! a thousand times a second, at when they last did. It takes over when they have not for
+//! some hundred times a second, at when they last did. It takes over when they have not for
 //! [`STALE`] (the program computes, or sleeps in a call that is not ours), and at once when a
 //! thread hands over because it goes to sleep. On duty it drives as in the other mode, idle policy
 //! included. It goes back to standby as soon as a thread spins again.
@@ -63,6 +64,8 @@ pub(crate) struct DriverParts {
     pub(crate) cpu: Option<u32>,
     /// The device's wake-up descriptor.
     pub(crate) wake: Option<OwnedFd>,
+    /// Naps from this length on become sleeps on the device, if it has a descriptor.
+    pub(crate) device_nap: Duration,
 }
 
 impl DriverThread {
@@ -131,17 +134,30 @@ struct Loop {
     idle: Idle,
     cpu: Option<u32>,
     wake: Option<OwnedFd>,
+    device_nap: Duration,
     duty: Duty,
     handovers_seen: u32,
+    /// Until the next look while on standby.
+    standby: Duration,
     /// Wake-ups by the device in a row that brought nothing.
     empty_wakes: u32,
 }
 
 impl Loop {
     fn new(parts: DriverParts) -> Self {
-        let DriverParts { shards, index, idle, cpu, wake } = parts;
-        let duty = Duty::Driving;
-        Self { shards, index, idle, cpu, wake, duty, handovers_seen: 0, empty_wakes: 0 }
+        let DriverParts { shards, index, idle, cpu, wake, device_nap } = parts;
+        Self {
+            shards,
+            index,
+            idle,
+            cpu,
+            wake,
+            device_nap,
+            duty: Duty::Driving,
+            handovers_seen: 0,
+            standby: STALE,
+            empty_wakes: 0,
+        }
     }
 
     fn run(mut self) {
@@ -191,9 +207,16 @@ impl Loop {
                 self.idle.restart();
                 return false;
             }
-            Duty::Driving | Duty::Standby => self.duty = Duty::Standby,
+            // They poll without a pause: less often is enough.
+            Duty::Standby if now - polled < STEADY => {
+                self.standby = (self.standby * 2).min(STANDBY_MAX);
+            }
+            Duty::Driving | Duty::Standby => {
+                self.duty = Duty::Standby;
+                self.standby = STALE;
+            }
         }
-        self.shard().bell.sleep(Sleep::STANDBY, seen, polled + STALE, || true);
+        self.shard().bell.sleep(Sleep::STANDBY, seen, polled + self.standby, || true);
         true
     }
 
@@ -213,7 +236,8 @@ impl Loop {
             }
             Rest::Nap(nap) => {
                 self.shard().naps.fetch_add(1, Ordering::Relaxed);
-                if self.wake.is_some() && self.empty_wakes < EMPTY_WAKES_MAX {
+                let device = self.wake.is_some() && self.empty_wakes < EMPTY_WAKES_MAX;
+                if device && nap >= self.device_nap {
                     self.sleep_on_device(seen);
                 } else {
                     self.nap(seen, nap);
@@ -242,14 +266,10 @@ impl Loop {
             return;
         }
         let Some(wake) = &self.wake else { return };
-        let end = shard.deadline();
+        let end = clock::now() + DEVICE_SLEEP_MAX;
+        let end = shard.deadline().map_or(end, |deadline| deadline.min(end));
         let woken = shard.bell.sleep_on_device(wake.as_fd(), seen, end, || {
-            // Still the same, or later.
-            match (shard.deadline(), end) {
-                (None, _) => true,
-                (Some(_), None) => false,
-                (Some(deadline), Some(end)) => deadline >= end,
-            }
+            shard.deadline().is_none_or(|deadline| deadline >= end)
         });
         match woken {
             Woken::Other => {}
@@ -263,9 +283,19 @@ impl Loop {
 }
 
 /// Polls of application threads are recent for this long. Shorter means more needless looks of the
-/// standby driver (one each time, about 5 µs), longer means that frames wait longer when a program
-/// stops calling; timers of TCP are far coarser.
+/// standby driver (5 to 20 µs of processor time each), longer means that frames wait longer when a
+/// program stops calling; timers of TCP are far coarser.
 const STALE: Duration = Duration::from_millis(1);
+
+/// A poll this recent when the driver happens to look is one of many.
+const STEADY: Duration = Duration::from_micros(100);
+
+/// The longest pause between two looks on standby, and so the longest time that frames wait for the
+/// driver when a program that polled steadily goes off to compute.
+const STANDBY_MAX: Duration = Duration::from_millis(4);
+
+/// The longest sleep on a device: bounds the harm of one that fails to signal a frame.
+const DEVICE_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Pauses between two looks at an idle device: about as long as a look takes.
 const SPIN_PAUSES: u32 = 16;

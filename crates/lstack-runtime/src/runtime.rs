@@ -291,13 +291,11 @@ fn start_driver(
     index: usize,
     hidden_fds: &mut Vec<RawFd>,
 ) -> std::io::Result<DriverThread> {
-    let mut wake = None;
-    if config.stack_interrupt {
-        // The descriptor belongs to the device; a copy lets the driver sleep without the lock.
-        let copy =
-            shards.with(index, None, |inner| inner.link.wake_fd().map(rustix::io::dup).transpose());
-        wake = copy.transpose()?.flatten().map(high);
-    }
+    // The descriptor belongs to the device; a copy lets the driver sleep without the lock.
+    let copy = shards
+        .with(index, None, |inner| inner.link.wake_fd().map(rustix::io::dup).transpose())
+        .transpose()?;
+    let wake = copy.flatten().map(high);
     if let Some(wake) = &wake {
         let bell = &shards.all[index].bell;
         bell.open_event()?;
@@ -313,6 +311,7 @@ fn start_driver(
         idle: Idle::new(config.idle_spin, power),
         cpu,
         wake,
+        device_nap: if config.stack_interrupt { Duration::ZERO } else { DEVICE_NAP },
     })
 }
 
@@ -364,6 +363,11 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), StartError> {
 
 /// A software-spread process has no use for more; the steering's `u16` could count further.
 const STACKS_MAX: usize = 1024;
+
+/// A driver that would nap this long sleeps on its device instead, without `stack_interrupt`. Going
+/// to sleep and being woken there costs more than a short nap, and a device that signals a frame
+/// more itself.
+const DEVICE_NAP: Duration = Duration::from_millis(1);
 
 /// ARP entries per stack: a whole /21 of neighbours.
 const NEIGHBORS_MAX: usize = 2048;

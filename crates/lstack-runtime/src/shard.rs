@@ -133,8 +133,10 @@ impl After {
 /// Who drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// A thread of the program.
+    /// A thread of the program, in passing.
     Application,
+    /// A thread of the program that waits for something and drives until it comes.
+    Spinner,
     /// The stack's own thread.
     Thread,
 }
@@ -150,34 +152,25 @@ const RETRY_MAX: Duration = Duration::from_millis(10);
 const POLLS_MAX: usize = 8;
 
 /// A neighbour whose queue nobody looked at for this long is looked at by whoever drives another
-/// stack: longer than a busy application thread takes between two calls.
-const NEIGHBOUR_STALE: Duration = Duration::from_micros(20);
+/// stack. Longer than a thread that spins there takes between two looks (0.2 µs), short beside the
+/// time a frame takes through the stack.
+const NEIGHBOUR_STALE: Duration = Duration::from_micros(2);
 
 impl Shards {
-    /// Drives the stack once, if nobody else does, and neighbours that may hold frames for it.
-    pub(crate) fn drive_as_application(&self, index: usize) -> Progress {
-        let now = clock::now();
-        for shard in &self.all {
-            if shard.index == index || shard.has_queue {
-                shard.last_spun.store(now.as_micros(), Ordering::Relaxed);
-            }
-        }
-        let others = self.drive_neighbours(index, now);
-        match self.drive(index, Driver::Application) {
-            Progress::Some => Progress::Some,
-            own => {
-                if others {
-                    Progress::Some
-                } else {
-                    own
-                }
-            }
+    /// Drives the stack once, if nobody else does, and neighbours that may hold frames for it; the
+    /// calling thread does so again and again while it waits.
+    pub(crate) fn drive_spinning(&self, index: usize) -> Progress {
+        let others = self.all.len() > 1 && self.drive_neighbours(index, Driver::Spinner);
+        match self.drive(index, Driver::Spinner) {
+            Progress::None | Progress::Busy if others => Progress::Some,
+            own => own,
         }
     }
 
     /// With several stacks a device queue may hold any stack's frames. Whoever waits for one stack
     /// therefore looks at the queues nobody else looks after.
-    pub(crate) fn drive_neighbours(&self, index: usize, now: Instant) -> bool {
+    pub(crate) fn drive_neighbours(&self, index: usize, driver: Driver) -> bool {
+        let now = clock::now();
         let mut progress = false;
         for shard in &self.all {
             if shard.index == index || !shard.has_queue {
@@ -185,7 +178,7 @@ impl Shards {
             }
             let polled = Instant::from_micros(shard.last_polled.load(Ordering::Relaxed));
             if now - polled >= NEIGHBOUR_STALE {
-                progress |= self.drive(shard.index, Driver::Application) == Progress::Some;
+                progress |= self.drive(shard.index, driver) == Progress::Some;
             }
         }
         progress
@@ -203,8 +196,11 @@ impl Shards {
         let now = clock::now();
         let mut after = After::default();
         let received = shard.receive(self, &mut inner, now, &mut after);
-        if driver == Driver::Application {
+        if driver != Driver::Thread {
             shard.last_polled.store(now.as_micros(), Ordering::Relaxed);
+        }
+        if driver == Driver::Spinner {
+            shard.last_spun.store(now.as_micros(), Ordering::Relaxed);
         }
         shard.settle(self, &mut inner, now, received, &mut after);
         let progress = received > 0 || after.sent;
@@ -223,10 +219,10 @@ impl Shards {
         let shard = &self.all[index];
         match driver {
             Driver::Thread => MutexGuard::unlock_fair(inner),
-            Driver::Application => drop(inner),
+            Driver::Application | Driver::Spinner => drop(inner),
         }
         after.wake_all();
-        if driver == Driver::Application {
+        if driver != Driver::Thread {
             if let Some(deadline) = after.earlier {
                 shard.bell.ring_before(deadline);
             }
