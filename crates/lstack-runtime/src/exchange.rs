@@ -160,6 +160,10 @@ impl Outbox {
         Self { relays, held: None }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_none() && self.relays.iter().all(|relay| relay.is_empty())
+    }
+
     /// Moves all frames to `sink`; `false` if it took no more.
     pub(crate) fn drain(&mut self, sink: &mut dyn FrameSink) -> bool {
         if let Some((index, frame, meta)) = self.held.take() {

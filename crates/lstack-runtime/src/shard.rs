@@ -473,9 +473,11 @@ impl Shard {
             if !self.failed() {
                 deadline = inner.stack.next_deadline();
                 let due = deadline.is_some_and(|deadline| deadline <= now);
-                after.sent |= inner.stack.wants_poll();
-                if after.sent || received > 0 || due || inner.retry.is_some() {
+                let wanted = after.sent || inner.stack.wants_poll();
+                if wanted || received > 0 || due || inner.retry.is_some() {
                     self.transmit(shards, inner, now, after);
+                    // A device that takes nothing is no work: the driver may rest.
+                    after.sent = wanted && inner.retry.is_none();
                     deadline = inner.stack.next_deadline();
                 }
                 while let Some(event) = inner.stack.take_event() {
@@ -512,10 +514,10 @@ impl Shard {
 
     /// Puts the frames of stacks without a queue on this one's device.
     fn forward_relayed(&self, inner: &mut Inner, now: Instant) {
-        if self.index != 0 || self.relays.is_empty() {
+        let Inner { outbox, link, .. } = inner;
+        if outbox.is_empty() {
             return;
         }
-        let Inner { outbox, link, .. } = inner;
         let drained = outbox.drain(&mut **link);
         let flushed = link.flush();
         if !drained || !flushed {
