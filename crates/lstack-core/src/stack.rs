@@ -97,6 +97,13 @@ impl Stack {
         self.ip.wants_transmit() || self.tcp.wants_transmit() || self.udp.has_blocked()
     }
 
+    /// Whether packets that count as sent wait for the hardware address of a neighbour: a driver
+    /// that is about to stop waits for them, as they would be lost.
+    #[must_use]
+    pub fn awaits_neighbors(&self) -> bool {
+        self.ip.awaits_neighbors()
+    }
+
     /// The next readiness event, each socket at most once per change.
     pub fn take_event(&mut self) -> Option<Event> {
         self.tcp.take_event().or_else(|| self.udp.take_event())
@@ -146,6 +153,12 @@ impl Stack {
     pub fn owner_of(&self, local: SocketAddr, remote: SocketAddr) -> u16 {
         let Steering { key, count, .. } = self.steering;
         flow_owner(local, remote, key, count)
+    }
+
+    /// The largest IP packet that reaches `remote` whole, as far as is known.
+    #[must_use]
+    pub fn path_mtu(&self, now: Instant, remote: IpAddr) -> u16 {
+        self.ip.path_mtu(now, remote)
     }
 
     /// Whether `address` is this stack's.

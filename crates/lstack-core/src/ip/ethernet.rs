@@ -22,6 +22,8 @@ pub(crate) struct Received<'f> {
     pub ethertype: u16,
     /// Sent to us alone, not to a broadcast or multicast hardware address.
     pub unicast: bool,
+    /// From our own hardware address.
+    pub from_us: bool,
     pub payload: &'f [u8],
 }
 
@@ -84,7 +86,7 @@ impl Ethernet {
         if vlan != self.vlan {
             return Err(DropReason::OtherVlan);
         }
-        Ok(Received { ethertype, unicast, payload })
+        Ok(Received { ethertype, unicast, from_us: header[6..12] == self.mac, payload })
     }
 }
 

@@ -131,7 +131,7 @@ pub(crate) enum Received<'f> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Wire,
-    /// This stack sent it to itself.
+    /// This stack sent it to itself, or another one of the process to it.
     Loopback,
 }
 
@@ -252,7 +252,13 @@ impl Interface {
     ) -> Result<Received<'f>, DropReason> {
         let link = self.ethernet.parse(frame, rx.vlan)?;
         match link.ethertype {
-            wire::ETHERTYPE_IPV4 => self.receive_ipv4(now, link.payload, rx, link.unicast, origin),
+            wire::ETHERTYPE_IPV4 => {
+                // A frame from ourselves that did not come from the device was handed on by
+                // another stack of the process.
+                let handed_on = self.steering.count > 1 && link.unicast && link.from_us;
+                let origin = if handed_on { Origin::Loopback } else { origin };
+                self.receive_ipv4(now, link.payload, rx, link.unicast, origin)
+            }
             wire::ETHERTYPE_ARP => {
                 self.handle_arp(now, link.payload)?;
                 Ok(Received::Nothing)
@@ -343,6 +349,11 @@ impl Interface {
 
     pub(crate) fn take_misdirected(&mut self) -> Option<(u16, Vec<u8>)> {
         self.misdirected.pop_front()
+    }
+
+    /// Whether packets wait for the hardware address of a neighbour.
+    pub(crate) fn awaits_neighbors(&self) -> bool {
+        self.neighbors.has_pending()
     }
 
     /// How many packets to ourselves wait.

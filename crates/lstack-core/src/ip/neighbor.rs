@@ -112,9 +112,11 @@ impl Neighbors {
         pool: &mut BufferPool,
         counters: &mut IpCounters,
     ) -> Option<Mac> {
-        let slot = match self.find(address) {
-            Some(slot) => slot,
-            None => self.insert_incomplete(now, address, pool, counters),
+        let Some(slot) = self.find(address) else {
+            // Not marked as used: the clock hand reaches it last, and a scan over many addresses
+            // does not push out those in use.
+            self.insert_incomplete(now, address, pool, counters);
+            return None;
         };
         let neighbor = &mut self.slots[slot as usize];
         neighbor.referenced = true;
@@ -241,6 +243,11 @@ impl Neighbors {
         self.failed.pop_front()
     }
 
+    /// Whether packets wait for a neighbour's answer.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending_bytes > 0
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.probes.front().map(|probe| probe.due)
     }
@@ -265,13 +272,12 @@ impl Neighbors {
         address: Ipv4Addr,
         pool: &mut BufferPool,
         counters: &mut IpCounters,
-    ) -> u32 {
+    ) {
         if self.index.len() >= self.capacity {
             self.evict(pool, counters);
         }
         let slot = self.insert(address);
         self.ask_first(now, slot);
-        slot
     }
 
     fn insert(&mut self, address: Ipv4Addr) -> u32 {
@@ -377,6 +383,3 @@ const PENDING_PER_NEIGHBOR: usize = 212_992;
 
 /// All neighbours together; at 1,500 bytes some 2,800 packets.
 const PENDING_TOTAL: usize = 4 << 20;
-
-#[cfg(test)]
-mod tests;

@@ -350,6 +350,3 @@ const PARTS_MAX: usize = 64;
 
 /// Slack before void entries are swept out.
 const VOID_AGES_MAX: usize = 64;
-
-#[cfg(test)]
-mod tests;

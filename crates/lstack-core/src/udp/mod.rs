@@ -641,6 +641,3 @@ const PAYLOAD_MAX: usize = 65_507;
 
 /// RFC 1112 section 6.1: groups are local unless the program says otherwise.
 const MULTICAST_TTL: u8 = 1;
-
-#[cfg(test)]
-mod tests;
