@@ -80,6 +80,7 @@ const REDIRECTED: &[&str] = &[
     "getsockopt",
     "ioctl",
     "listen",
+    "openat64",
     "poll",
     "__poll_chk",
     "read",
@@ -279,7 +280,9 @@ fn generate(dpdk: &Dpdk, out: &Path) {
         .allowlist_function("rte_eth_dev_(adjust_nb_rx_tx_desc|get_mtu|get_name_by_port)")
         .allowlist_function("rte_eth_dev_rx_intr_(ctl_q_get_fd|enable|disable)")
         .allowlist_function("rte_eth_(find_next|macaddr_get|link_get_nowait|dev_socket_id)")
-        .allowlist_function("rte_eth_(promiscuous_enable|allmulticast_enable|stats_get|stats_reset)")
+        .allowlist_function(
+            "rte_eth_(promiscuous_enable|allmulticast_enable|stats_get|stats_reset)",
+        )
         .allowlist_function("rte_eth_xstats_(get|get_names)")
         .allowlist_function("ls_.*")
         .allowlist_type("rte_(mbuf|mempool|eth_(conf|dev_info|stats|link|xstat|xstat_name))")

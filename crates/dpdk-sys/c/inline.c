@@ -41,12 +41,19 @@ uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, u
 }
 
 uint16_t ls_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
-		     unsigned int cache)
+		     unsigned int cache, uint16_t *refused)
 {
 	unsigned int before = borrow(cache);
 	uint16_t ready = rte_eth_tx_prepare(port, queue, packets, count);
 	uint16_t sent = rte_eth_tx_burst(port, queue, packets, ready);
 
+	*refused = 0;
+	if (sent == ready && ready < count) {
+		/* The next one can never be sent and would block all behind it. */
+		rte_pktmbuf_free(packets[ready]);
+		*refused = 1;
+		sent++;
+	}
 	give_back(before);
 	return sent;
 }

@@ -29,15 +29,51 @@
 
 /* ---- descriptors ---- */
 
+/* Which descriptors are DPDK's. Programs close descriptors they did not open (daemons close all of
+ * them); whoever stands between them and the kernel asks here first. One bit each; descriptors
+ * above the table are not remembered, and are no ones DPDK gets in a process that just began. */
+#define DESCRIPTORS_MAX 65536
+static uint64_t descriptors[DESCRIPTORS_MAX / 64];
+
+static int opened(long fd)
+{
+	if (fd >= 0 && fd < DESCRIPTORS_MAX)
+		__atomic_fetch_or(&descriptors[fd / 64], 1ULL << (fd % 64), __ATOMIC_RELAXED);
+	return (int)fd;
+}
+
+static void closed(int fd)
+{
+	if (fd >= 0 && fd < DESCRIPTORS_MAX)
+		__atomic_fetch_and(&descriptors[fd / 64], ~(1ULL << (fd % 64)), __ATOMIC_RELAXED);
+}
+
+int ls_owns_descriptor(int fd)
+{
+	if (fd < 0 || fd >= DESCRIPTORS_MAX)
+		return 0;
+	return __atomic_load_n(&descriptors[fd / 64], __ATOMIC_RELAXED) >> (fd % 64) & 1;
+}
+
+void ls_adopt_descriptor(int fd)
+{
+	opened(fd);
+}
+
+void ls_forget_descriptor(int fd)
+{
+	closed(fd);
+}
+
 int lstack_dpdk_socket(int domain, int type, int protocol)
 {
 	/* DPDK's sockets are its own: a program that execs does not hand them on. */
-	return (int)syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol);
+	return opened(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
 }
 
 int lstack_dpdk_accept(int fd, struct sockaddr *address, socklen_t *len)
 {
-	return (int)syscall(SYS_accept4, fd, address, len, SOCK_CLOEXEC);
+	return opened(syscall(SYS_accept4, fd, address, len, SOCK_CLOEXEC));
 }
 
 int lstack_dpdk_bind(int fd, const struct sockaddr *address, socklen_t len)
@@ -67,12 +103,14 @@ int lstack_dpdk_setsockopt(int fd, int level, int name, const void *value, sockl
 
 int lstack_dpdk_close(int fd)
 {
+	/* First: from the call on, the number may be somebody else's. */
+	closed(fd);
 	return (int)syscall(SYS_close, fd);
 }
 
 int lstack_dpdk_dup(int fd)
 {
-	return (int)syscall(SYS_dup, fd);
+	return opened(syscall(SYS_dup, fd));
 }
 
 int lstack_dpdk_fcntl(int fd, int command, ...)
@@ -148,7 +186,21 @@ ssize_t lstack_dpdk_recvfrom(int fd, void *buffer, size_t len, int flags, struct
 
 ssize_t lstack_dpdk_recvmsg(int fd, struct msghdr *message, int flags)
 {
-	return syscall(SYS_recvmsg, fd, message, flags | MSG_CMSG_CLOEXEC);
+	ssize_t len = syscall(SYS_recvmsg, fd, message, flags | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *part = len < 0 ? NULL : CMSG_FIRSTHDR(message);
+
+	for (; part != NULL; part = CMSG_NXTHDR(message, part)) {
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0);
+		     at += sizeof(int)) {
+			int received;
+
+			memcpy(&received, CMSG_DATA(part) + at, sizeof(received));
+			opened(received);
+		}
+	}
+	return len;
 }
 
 /* A peer that has gone must not kill the program with SIGPIPE. */
@@ -170,7 +222,7 @@ ssize_t lstack_dpdk_sendmsg(int fd, const struct msghdr *message, int flags)
 
 int lstack_dpdk_epoll_create(int size)
 {
-	return (int)syscall(SYS_epoll_create1, EPOLL_CLOEXEC);
+	return opened(syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
 }
 
 int lstack_dpdk_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
@@ -208,27 +260,44 @@ int lstack_dpdk_open64(const char *path, int flags, ...)
 	va_start(arguments, flags);
 	mode = va_arg(arguments, unsigned int);
 	va_end(arguments);
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, mode);
+	return opened(syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, mode));
+}
+
+int lstack_dpdk_openat64(int directory, const char *path, int flags, ...)
+{
+	va_list arguments;
+	unsigned int mode;
+
+	va_start(arguments, flags);
+	mode = va_arg(arguments, unsigned int);
+	va_end(arguments);
+	return opened(syscall(SYS_openat, directory, path, flags | O_CLOEXEC, mode));
 }
 
 int lstack_dpdk_memfd_create(const char *name, unsigned int flags)
 {
-	return (int)syscall(SYS_memfd_create, name, flags | 1U /* MFD_CLOEXEC */);
+	return opened(syscall(SYS_memfd_create, name, flags | 1U /* MFD_CLOEXEC */));
 }
 
 int lstack_dpdk_eventfd(unsigned int count, int flags)
 {
-	return (int)syscall(SYS_eventfd2, count, flags | O_CLOEXEC);
+	return opened(syscall(SYS_eventfd2, count, flags | O_CLOEXEC));
 }
 
 int lstack_dpdk_timerfd_create(int clock, int flags)
 {
-	return (int)syscall(SYS_timerfd_create, clock, flags | O_CLOEXEC);
+	return opened(syscall(SYS_timerfd_create, clock, flags | O_CLOEXEC));
 }
 
 int lstack_dpdk_pipe(int ends[2])
 {
-	return (int)syscall(SYS_pipe2, ends, O_CLOEXEC);
+	int error = (int)syscall(SYS_pipe2, ends, O_CLOEXEC);
+
+	if (error == 0) {
+		opened(ends[0]);
+		opened(ends[1]);
+	}
+	return error;
 }
 
 /* ---- AF_PACKET: which socket belongs to which queue ---- */

@@ -60,8 +60,9 @@ struct ls_mbuf_view {
  * use the same one at the same time. */
 uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
 		     unsigned int cache);
+/* Returns how many packets it took; `*refused` of them were malformed for the device, and freed. */
 uint16_t ls_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
-		     unsigned int cache);
+		     unsigned int cache, uint16_t *refused);
 int ls_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **packets, unsigned int count,
 		  unsigned int cache);
 void ls_free_bulk(struct rte_mbuf **packets, unsigned int count, unsigned int cache);
@@ -83,6 +84,10 @@ void ls_forget_lcore(void);
 /* What each line of DPDK's log goes to: level, text (not terminated), length. */
 typedef void (*ls_log_sink)(uint32_t level, const char *text, size_t len);
 int ls_log_open(ls_log_sink sink);
+/* Whether a descriptor is DPDK's; adding one that was made for it elsewhere, taking it away. */
+int ls_owns_descriptor(int fd);
+void ls_adopt_descriptor(int fd);
+void ls_forget_descriptor(int fd);
 /* Sockets of AF_PACKET devices in the order in which they were made; returns how many there are. */
 unsigned int ls_packet_sockets(int *fds, unsigned int max);
 

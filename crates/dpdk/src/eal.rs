@@ -87,6 +87,14 @@ impl Eal {
     }
 }
 
+/// Whether a descriptor is one that DPDK opened. A program must not close it, though it may try:
+/// daemons close everything they do not know.
+#[must_use]
+pub fn owns_descriptor(fd: std::os::fd::RawFd) -> bool {
+    // SAFETY: reads a table; any number is allowed.
+    unsafe { sys::ls_owns_descriptor(fd) == 1 }
+}
+
 /// The words are never freed: DPDK keeps pointers to some.
 fn start(mut argv: Vec<*mut std::ffi::c_char>) -> Result<(), i32> {
     let count = i32::try_from(argv.len()).expect("a configuration file has fewer words");

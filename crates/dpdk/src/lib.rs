@@ -28,7 +28,7 @@ mod wake;
 
 pub use args::{Arguments, Notice};
 pub use batch::Batch;
-pub use eal::{Eal, EalError};
+pub use eal::{Eal, EalError, owns_descriptor};
 pub use mbuf::{ChainError, Mbuf};
 pub use mempool::{Mempool, PoolConfig, PoolError};
 pub use packet::{Checksum, L4Offload, Packet, Queues, RxFlags, TxOffload};

@@ -106,6 +106,11 @@ pub trait Queues: Send {
     /// Gives packets back.
     fn free(&mut self, packets: &mut Batch<Self::Packet>);
 
+    /// Packets so far that the device could never send, dropped by [`Self::transmit`].
+    fn refused(&self) -> u64 {
+        0
+    }
+
     /// A descriptor that is readable while received packets wait, where the device has one.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 }

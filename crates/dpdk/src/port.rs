@@ -253,10 +253,13 @@ impl Port {
         let device = &self.device;
         let queues = request.queues.min(device.max_rx_queues).min(device.max_tx_queues).max(1);
         let (mtu, device_mtu) = self.mtu(request.mtu)?;
-        let rx = |capability| device.rx_offload_capa & capability != 0;
-        let tx = |capability| device.tx_offload_capa & capability != 0;
-        // Drivers that segment in software gain nothing over the stack doing it.
-        let segments_in_software = self.info.driver == "net_tap";
+        // What a driver does in software is better done by the stack, with the bytes at hand.
+        let (rx_capable, tx_capable) = match self.info.driver.as_str() {
+            "net_tap" => (0, device.tx_offload_capa & sys::LS_TX_MULTI_SEGS),
+            _ => (device.rx_offload_capa, device.tx_offload_capa),
+        };
+        let rx = |capability| rx_capable & capability != 0;
+        let tx = |capability| tx_capable & capability != 0;
         Ok(Negotiated {
             queues,
             rx_descriptors: clamp(request.rx_descriptors, &device.rx_desc_lim),
@@ -268,7 +271,7 @@ impl Port {
             tx_ip_checksum: tx(sys::LS_TX_IP_CHECKSUM),
             tx_tcp_checksum: tx(sys::LS_TX_TCP_CHECKSUM),
             tx_udp_checksum: tx(sys::LS_TX_UDP_CHECKSUM),
-            tso: tx(sys::LS_TX_TCP_TSO) && tx(sys::LS_TX_TCP_CHECKSUM) && !segments_in_software,
+            tso: tx(sys::LS_TX_TCP_TSO) && tx(sys::LS_TX_TCP_CHECKSUM),
             multi_segment: tx(sys::LS_TX_MULTI_SEGS),
             scatter: rx(sys::LS_RX_SCATTER),
             rss: queues > 1 && device.flow_type_rss_offloads & sys::LS_RSS_TYPES != 0,

@@ -11,6 +11,7 @@ use crate::mbuf::{Mbuf, free_with};
 use crate::mempool::Mempool;
 use crate::packet::Queues;
 use crate::port::StartedPort;
+use crate::wake;
 
 /// One receive and one transmit queue of a port.
 ///
@@ -25,6 +26,8 @@ pub struct QueuePair {
     /// Which of the pools' per-lcore caches this queue pair uses; nobody else has the number.
     cache: u32,
     wake: Option<OwnedFd>,
+    /// Packets the device can never send, dropped.
+    refused: u64,
 }
 
 impl QueuePair {
@@ -36,7 +39,7 @@ impl QueuePair {
     ) -> Self {
         let next = NEXT_CACHE.fetch_add(1, Ordering::Relaxed);
         let cache = if next < sys::LS_CACHES { next } else { sys::LS_NO_CACHE };
-        Self { port, queue, tx_pool, cache, wake }
+        Self { port, queue, tx_pool, cache, wake, refused: 0 }
     }
 
     /// Its number within the port.
@@ -72,9 +75,13 @@ impl Queues for QueuePair {
     fn transmit(&mut self, from: &mut Batch<Mbuf>) -> usize {
         let count = u16::try_from(from.len()).unwrap_or(u16::MAX);
         let packets = from.as_mut_ptr().cast::<*mut sys::rte_mbuf>();
+        let mut refused = 0;
         // SAFETY: as in `receive`; the batch holds `count` packets.
-        let sent =
-            unsafe { sys::ls_tx_burst(self.port.id(), self.queue, packets, count, self.cache) };
+        let sent = unsafe {
+            let (port, queue) = (self.port.id(), self.queue);
+            sys::ls_tx_burst(port, queue, packets, count, self.cache, &raw mut refused)
+        };
+        self.refused += u64::from(refused);
         let sent = usize::from(sent);
         // SAFETY: DPDK took the first `sent` packets and frees them itself.
         unsafe { from.forget_front(sent) };
@@ -102,8 +109,20 @@ impl Queues for QueuePair {
         free_with(packets, self.cache);
     }
 
+    fn refused(&self) -> u64 {
+        self.refused
+    }
+
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(AsFd::as_fd)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if let Some(wake) = self.wake.take() {
+            wake::close(wake);
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use dpdk_sys as sys;
 
@@ -63,8 +63,20 @@ fn duplicate(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: makes a new descriptor or fails.
     let copy = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
     let copy = RawFd::try_from(copy).ok().filter(|copy| *copy >= 0)?;
+    // SAFETY: plain bookkeeping.
+    unsafe { sys::ls_adopt_descriptor(copy) };
     // SAFETY: the descriptor was just made and nobody else knows it.
     Some(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// Closes a descriptor of [`of_queue`].
+pub(crate) fn close(fd: OwnedFd) {
+    let fd = fd.into_raw_fd();
+    // SAFETY: plain bookkeeping; before the number can become somebody else's.
+    unsafe { sys::ls_forget_descriptor(fd) };
+    // By its number, as everything here.
+    // SAFETY: the descriptor was owned.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 /// Name of a kernel interface.
