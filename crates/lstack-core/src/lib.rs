@@ -9,6 +9,7 @@
 //! value that holds them all).
 #![forbid(unsafe_code)]
 
+mod buffer;
 pub mod config;
 pub mod counters;
 pub mod event;
@@ -20,6 +21,7 @@ pub mod stack;
 mod steering;
 pub mod tcp;
 pub mod time;
+mod timer;
 pub mod udp;
 
 pub use config::{Ipv4Config, Secret, StackConfig, Steering, TcpConfig, UdpConfig};

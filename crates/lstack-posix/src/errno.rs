@@ -75,6 +75,7 @@ impl From<ConnectError> for Errno {
             ConnectError::InProgress => Self(libc::EALREADY),
             ConnectError::Unreachable => Self(libc::ENETUNREACH),
             ConnectError::NoFreeAddress => Self(libc::EADDRNOTAVAIL),
+            ConnectError::Aborted => Self(libc::ECONNABORTED),
             ConnectError::Failed(error) => error.into(),
         }
     }
