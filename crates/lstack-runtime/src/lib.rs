@@ -9,6 +9,7 @@ mod cell;
 mod clock;
 mod device;
 mod doorbell;
+mod dpdk_link;
 mod driver;
 mod exchange;
 mod idle;
@@ -20,7 +21,7 @@ mod shard;
 mod watch;
 
 pub use cell::{Guard, Progress, StackCell};
-pub use device::DeviceError;
+pub use device::{DeviceError, is_device_descriptor};
 pub use link::Link;
 pub use memory_link::{MemoryLink, memory_pair, memory_pair_with_wake_up};
 pub use runtime::{Runtime, StartError};
