@@ -11,7 +11,7 @@ use std::slice;
 use std::time::Duration;
 
 use libc::{iovec, sigset_t, sockaddr, socklen_t, timespec, timeval};
-use lstack_posix::{Errno, SigSet};
+use lstack_posix::{Errno, SigSet, Timeout};
 use smallvec::SmallVec;
 
 /// Gathered or scattered buffers; as many as programs mostly use stay on the stack.
@@ -114,7 +114,7 @@ impl<'a> Room<'a> {
     pub unsafe fn new(start: *mut c_void, len: *mut socklen_t) -> Result<Self, Errno> {
         // SAFETY: as the caller vouches.
         let len = unsafe { in_out(len) }?;
-        if len.cast_signed() < 0 {
+        if (*len as c_int) < 0 {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: as the caller vouches.
@@ -153,10 +153,13 @@ pub unsafe fn gather<'a>(
     count: usize,
 ) -> Result<Buffers<IoSlice<'a>>, Errno> {
     // SAFETY: as the caller vouches.
-    unsafe { each(vectors, count) }?
+    let entries = unsafe { each(vectors, count) }?;
+    let slice = |entry: Entry| {
+        let (start, len) = entry?;
         // SAFETY: as the caller vouches.
-        .map(|vector| Ok(IoSlice::new(unsafe { bytes(vector?.0, vector?.1) }?)))
-        .collect()
+        Ok(IoSlice::new(unsafe { bytes(start, len) }?))
+    };
+    entries.map(slice).collect()
 }
 
 /// The caller's buffers to receive into.
@@ -169,18 +172,21 @@ pub unsafe fn scatter<'a>(
     count: usize,
 ) -> Result<Buffers<IoSliceMut<'a>>, Errno> {
     // SAFETY: as the caller vouches.
-    unsafe { each(vectors, count) }?
+    let entries = unsafe { each(vectors, count) }?;
+    let slice = |entry: Entry| {
+        let (start, len) = entry?;
         // SAFETY: as the caller vouches.
-        .map(|vector| Ok(IoSliceMut::new(unsafe { bytes_mut(vector?.0, vector?.1) }?)))
-        .collect()
+        Ok(IoSliceMut::new(unsafe { bytes_mut(start, len) }?))
+    };
+    entries.map(slice).collect()
 }
+
+/// A buffer of an array, or why the array is no use.
+type Entry = Result<(*mut c_void, usize), Errno>;
 
 /// The entries of an array of buffers by the kernel's rules: all of them are checked, and what goes
 /// beyond the most that one call moves is left out.
-unsafe fn each(
-    vectors: *const iovec,
-    count: usize,
-) -> Result<impl Iterator<Item = Result<(*mut c_void, usize), Errno>>, Errno> {
+unsafe fn each(vectors: *const iovec, count: usize) -> Result<impl Iterator<Item = Entry>, Errno> {
     if count > MAX_VECTORS {
         return Err(Errno(libc::EINVAL));
     }
@@ -204,6 +210,33 @@ unsafe fn each(
 /// The number of buffers in a `readv` or `writev`.
 pub fn vector_count(count: c_int) -> Result<usize, Errno> {
     usize::try_from(count).map_err(|_| Errno(libc::EINVAL))
+}
+
+/// How long a call waits, as the caller says it.
+#[derive(Clone, Copy)]
+pub enum Limit {
+    /// Negative is for ever.
+    Milliseconds(c_int),
+    /// Null is for ever.
+    Exact(*const timespec),
+}
+
+/// How long a call waits, and with which signals blocked.
+///
+/// # Safety
+///
+/// The pointers are null or valid for reading.
+pub unsafe fn limits(
+    limit: Limit,
+    mask: *const sigset_t,
+) -> Result<(Timeout, Option<SigSet>), Errno> {
+    let timeout = match limit {
+        Limit::Milliseconds(timeout) => milliseconds(timeout),
+        // SAFETY: as the caller vouches.
+        Limit::Exact(timeout) => unsafe { duration(timeout) }?,
+    };
+    // SAFETY: as the caller vouches.
+    Ok((timeout, unsafe { signal_set(mask) }?))
 }
 
 /// A timeout in milliseconds; negative is for ever.

@@ -81,6 +81,11 @@ pub fn with_own<T: Returns>(body: impl FnOnce(&'static Posix) -> Answer<T>) -> O
     if start::is_own_process() { with(posix, body) } else { None }
 }
 
+/// Whether a call ended with `EINTR`.
+pub fn is_interrupted<C: From<i8> + PartialEq>(answer: &Option<C>) -> bool {
+    *answer == Some((-1_i8).into()) && errno::get() == libc::EINTR
+}
+
 /// A call whose concern is decided elsewhere.
 #[inline]
 pub fn with<T: Returns>(

@@ -10,6 +10,7 @@
 //! | `entry` | the way from a hook to the stack and back |
 //! | `start` | the lazy start, and what becomes of a program without a stack |
 //! | `signal`, `thread` | the program's signal handlers, and when they may run |
+//! | `cancel` | threads that are cancelled while they wait |
 //! | `real`, `raw`, `symbol` | the operating system: as a trait, as system calls, as libc's functions |
 //! | `exit`, `service` | last bytes at the end of the process |
 //! | `hidden` | the library's descriptors |
@@ -17,6 +18,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "tests reach the conversions, not the exports"))]
 
 mod abi;
+mod cancel;
 mod entry;
 mod errno;
 mod exit;

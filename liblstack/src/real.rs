@@ -188,6 +188,11 @@ impl Kernel for Real {
         Ok(hidden::move_up(low))
     }
 
+    fn hidden_socket(&self) -> Result<RawFd, Errno> {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        self.socket(libc::AF_INET, kind, 0).map(hidden::move_up)
+    }
+
     fn close_hidden(&self, fd: RawFd) {
         hidden::close(fd);
     }

@@ -15,7 +15,7 @@ use lstack_config::Config;
 use lstack_posix::Posix;
 
 use crate::stats::StatsFile;
-use crate::{hidden, raw, start, thread};
+use crate::{cancel, hidden, raw, start, thread};
 
 /// An eventfd: a write ends the thread's sleep.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
@@ -39,9 +39,11 @@ pub fn start(posix: &'static Posix, config: &Config) {
         }
     };
     let stats = config.stats_file.as_deref().map(StatsFile::new);
-    let spawned = threads::Builder::new()
-        .name("lstack-service".into())
-        .spawn(move || serve(posix, wake, stats.as_ref()));
+    let distance = cancel::learn(None);
+    let spawned = threads::Builder::new().name("lstack-service".into()).spawn(move || {
+        cancel::learn(Some(distance));
+        serve(posix, wake, stats.as_ref());
+    });
     match spawned {
         Ok(_) => WAKE.store(wake, Ordering::Release),
         Err(error) => {

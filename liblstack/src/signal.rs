@@ -34,7 +34,7 @@ use lstack_posix::Errno;
 
 use crate::hooks::signal::real;
 use crate::thread::{self, Restart, Thread};
-use crate::{errno, raw, service};
+use crate::{cancel, errno, raw, service};
 
 /// The program's handler and some of its flags, one word per signal so that the trampoline reads
 /// both at once: addresses of user space leave the top byte free.
@@ -43,7 +43,7 @@ static HANDLERS: [AtomicU64; SIGNALS] = [const { AtomicU64::new(0) }; SIGNALS];
 /// Whether `sigaction` is answered here: set once, when the stack starts.
 static WRAPPING: AtomicBool = AtomicBool::new(false);
 
-/// Whether any handler is wrapped: while not, sleeping needs no care.
+/// Whether any handler is wrapped: while not, sleeping needs less care.
 static ANY_HANDLER: AtomicBool = AtomicBool::new(false);
 
 /// Signals that `siginterrupt` made end slow calls, for `signal`.
@@ -327,22 +327,23 @@ pub fn asleep(
     call: impl FnOnce(Option<&u64>) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     thread::with(|thread| {
-        if !ANY_HANDLER.load(Ordering::Acquire) {
-            let depth = thread.step_out();
-            thread.release();
-            let result = call(mask.as_ref());
-            thread.step_in(depth);
-            return result;
-        }
         let depth = thread.step_out();
-        let blocked = raw::replace_signal_mask(ASYNCHRONOUS);
-        let programs = thread.take_held_mask().unwrap_or(blocked);
-        let result = if thread.handled_since_asked() {
-            Err(Errno(libc::EINTR))
+        thread.set_sleeper(cancel::own_id());
+        let result = if ANY_HANDLER.load(Ordering::Acquire) {
+            let blocked = raw::replace_signal_mask(ASYNCHRONOUS);
+            let programs = thread.take_held_mask().unwrap_or(blocked);
+            let result = if thread.handled_since_asked() {
+                Err(Errno(libc::EINTR))
+            } else {
+                call(Some(&mask.unwrap_or(programs)))
+            };
+            raw::replace_signal_mask(programs);
+            result
         } else {
-            call(Some(&mask.unwrap_or(programs)))
+            thread.release();
+            if thread.handled_since_asked() { Err(Errno(libc::EINTR)) } else { call(mask.as_ref()) }
         };
-        raw::replace_signal_mask(programs);
+        thread.set_sleeper(0);
         thread.step_in(depth);
         result
     })
@@ -361,14 +362,10 @@ pub fn asleep_on_word(
     thread::with(|thread| {
         let depth = thread.step_out();
         thread.release();
-        let handled = thread.handled_word().load(Ordering::Relaxed);
+        let stir = thread.stir().load(Ordering::SeqCst);
         let mut result = Ok(());
         if !thread.handled_since_asked() {
-            result = if ANY_HANDLER.load(Ordering::Acquire) {
-                wait_for_either([(word, expected), (thread.handled_word(), handled)], timeout)
-            } else {
-                raw::futex_wait(word, expected, timeout)
-            };
+            result = wait_for_either([(word, expected), (thread.stir(), stir)], timeout);
         }
         if thread.handled_since_asked() {
             result = Err(Errno(libc::EINTR));
@@ -414,10 +411,10 @@ fn wait_for_either(words: [(&AtomicU32, u32); 2], timeout: Option<Duration>) -> 
     }
 }
 
-/// As [`wait_for_either`] without `futex_waitv`: a handler in the moment before the sleep is seen
-/// up to [`SLICE`] later.
+/// As [`wait_for_either`] without `futex_waitv`: what changes the second word in the moment before
+/// the sleep is seen up to [`SLICE`] later.
 fn wait_in_slices(
-    [(word, expected), (handled, before)]: [(&AtomicU32, u32); 2],
+    [(word, expected), (stir, before)]: [(&AtomicU32, u32); 2],
     timeout: Option<Duration>,
 ) -> Result<(), Errno> {
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -426,7 +423,7 @@ fn wait_in_slices(
         let slice = left.map_or(SLICE, |left| left.min(SLICE));
         match raw::futex_wait(word, expected, Some(slice)) {
             Err(Errno(libc::ETIMEDOUT)) if left.is_none_or(|left| left > SLICE) => {
-                if handled.load(Ordering::Relaxed) != before {
+                if stir.load(Ordering::SeqCst) != before {
                     return Err(Errno(libc::EINTR));
                 }
             }
@@ -493,3 +490,6 @@ const SIGNAL_LINGER: Duration = Duration::from_secs(1);
 
 /// Short enough to go unnoticed by a person, long enough to cost nothing.
 const SLICE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

@@ -121,7 +121,7 @@ fn run() {
             if let Some(notice) = loaded.notice() {
                 ::log::warn!(target: "lstack", "{notice}");
             }
-            start(&loaded.config)
+            start(&loaded.config);
         }
         Err(error) => give_up(&error, error.on_init_failure()),
     });

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fen
 use crate::raw;
 
 /// The state of one thread. Atomics because signal handlers on the same thread see it; plain
-/// (relaxed) accesses everywhere, for no other thread does.
+/// (relaxed) accesses, for no other thread does, except where said.
 pub struct Thread {
     depth: AtomicU32,
     /// Handlers of the program that ran here.
@@ -20,8 +20,16 @@ pub struct Thread {
     handled_without_restart: AtomicU64,
     /// `handled` when the thread last asked.
     asked: AtomicU64,
-    /// Low half of `handled`, as a futex word.
-    handled_word: AtomicU32,
+    /// A futex word: changes with every handler and every request to cancel this thread. Other
+    /// threads change it too.
+    stir: AtomicU32,
+    /// Requests to cancel this thread, counted by other threads, and how many it knows of.
+    cancels: AtomicU32,
+    cancels_known: AtomicU32,
+    /// The thread's id while it sleeps in a call that no futex ends, else 0. Read by others.
+    sleeper: AtomicU32,
+    /// The thread's id once asked for.
+    id: AtomicU32,
     /// Signals are kept back: they are blocked, and `mask` is what the program had.
     holding: AtomicBool,
     mask: AtomicU64,
@@ -34,7 +42,11 @@ thread_local! {
             handled: AtomicU64::new(0),
             handled_without_restart: AtomicU64::new(0),
             asked: AtomicU64::new(0),
-            handled_word: AtomicU32::new(0),
+            stir: AtomicU32::new(0),
+            cancels: AtomicU32::new(0),
+            cancels_known: AtomicU32::new(0),
+            sleeper: AtomicU32::new(0),
+            id: AtomicU32::new(0),
             holding: AtomicBool::new(false),
             mask: AtomicU64::new(0),
         }
@@ -140,8 +152,7 @@ impl Thread {
     pub fn count_handler(&self, restart: Restart) {
         let count = self.handled.load(Ordering::Relaxed) + 1;
         self.handled.store(count, Ordering::Relaxed);
-        let word = self.handled_word.load(Ordering::Relaxed).wrapping_add(1);
-        self.handled_word.store(word, Ordering::Relaxed);
+        self.stir.fetch_add(1, Ordering::Relaxed);
         if restart == Restart::No {
             let count = self.handled_without_restart.load(Ordering::Relaxed) + 1;
             self.handled_without_restart.store(count, Ordering::Relaxed);
@@ -149,22 +160,64 @@ impl Thread {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Handlers so far: all, and those without `SA_RESTART`. A sleep ends when there are more.
+    /// Events that end a sleep so far: handlers and requests to cancel, all of them and those that
+    /// let no call go on. A sleep ends when there are more.
     pub fn ask_handled(&self) -> (u64, u64) {
-        // In this order: a handler between the two lines is then counted as new.
-        let all = self.handled.load(Ordering::Relaxed);
+        let cancels = u64::from(self.cancels.load(Ordering::SeqCst));
+        let all = self.handled.load(Ordering::Relaxed) + cancels;
+        // In this order: a handler that comes now is then counted as new.
         self.asked.store(all, Ordering::Relaxed);
-        (all, self.handled_without_restart.load(Ordering::Relaxed))
+        (all, self.handled_without_restart.load(Ordering::Relaxed) + cancels)
     }
 
-    /// Whether a handler ran since [`Self::ask_handled`].
+    /// Whether there were any since [`Self::ask_handled`].
     pub fn handled_since_asked(&self) -> bool {
         compiler_fence(Ordering::SeqCst);
-        self.handled.load(Ordering::Relaxed) != self.asked.load(Ordering::Relaxed)
+        let cancels = u64::from(self.cancels.load(Ordering::SeqCst));
+        self.handled.load(Ordering::Relaxed) + cancels != self.asked.load(Ordering::Relaxed)
     }
 
-    /// Changes with every handler.
-    pub fn handled_word(&self) -> &AtomicU32 {
-        &self.handled_word
+    /// Changes with every event that ends a sleep.
+    pub fn stir(&self) -> &AtomicU32 {
+        &self.stir
+    }
+
+    /// Told before and after a sleep that only a signal ends.
+    pub fn set_sleeper(&self, id: u32) {
+        // SeqCst: `cancel` counts and then looks here, a sleeper says so here and then looks at
+        // the count; one of them sees the other.
+        self.sleeper.store(id, Ordering::SeqCst);
+    }
+
+    /// The thread that sleeps, see [`Self::set_sleeper`].
+    pub fn sleeper(&self) -> Option<u32> {
+        Some(self.sleeper.load(Ordering::SeqCst)).filter(|id| *id != 0)
+    }
+
+    /// The thread's id, asked for once.
+    pub fn id_or(&self, ask: impl FnOnce() -> u32) -> u32 {
+        match self.id.load(Ordering::Relaxed) {
+            0 => {
+                let id = ask();
+                self.id.store(id, Ordering::Relaxed);
+                id
+            }
+            id => id,
+        }
+    }
+
+    /// Another thread wants to cancel this one: ends its sleep. Returns the id of a thread that
+    /// needs a signal for that.
+    pub fn cancel(&self) -> Option<u32> {
+        self.cancels.fetch_add(1, Ordering::SeqCst);
+        self.stir.fetch_add(1, Ordering::SeqCst);
+        raw::futex_wake(&self.stir, u32::MAX);
+        self.sleeper()
+    }
+
+    /// Whether there was a request to cancel since this was last asked.
+    pub fn take_cancel(&self) -> bool {
+        let cancels = self.cancels.load(Ordering::SeqCst);
+        self.cancels_known.swap(cancels, Ordering::Relaxed) != cancels
     }
 }

@@ -32,10 +32,10 @@ fn vectors_follow_the_kernel_s_limits() {
     let none = iovec { iov_base: ptr::null_mut(), iov_len: 0 };
     let negative = iovec { iov_base: base, iov_len: usize::MAX };
     let beyond = iovec { iov_base: base, iov_len: isize::MAX as usize };
-    // SAFETY: the entries are valid or refused.
     let lens = |vectors: &[iovec]| {
-        unsafe { gather(vectors.as_ptr(), vectors.len()) }
-            .map(|bufs| bufs.iter().map(|buf| buf.len()).collect::<Vec<_>>())
+        // SAFETY: the entries are valid or refused.
+        let bufs = unsafe { gather(vectors.as_ptr(), vectors.len()) }?;
+        Ok(bufs.iter().map(|buf| buf.len()).collect::<Vec<_>>())
     };
     assert_eq!(lens(&[one, none, one]), Ok(vec![1, 0, 1]));
     assert_eq!(lens(&[]), Ok(vec![]));

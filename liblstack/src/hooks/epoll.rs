@@ -4,12 +4,13 @@
 //! socket of the stack joins it.
 
 use std::ffi::c_int;
+use std::ptr;
 
 use libc::{epoll_event, sigset_t, timespec};
-use lstack_posix::{EpollEvent, Errno, Outcome, SigSet, Timeout};
+use lstack_posix::{EpollEvent, Errno, Outcome};
 
 use super::hooks;
-use crate::abi;
+use crate::abi::{self, Limit};
 use crate::entry::{self, Answer};
 
 hooks! {
@@ -30,9 +31,9 @@ hooks! {
     }
 
     /// `epoll_wait(2)`.
-    fn epoll_wait(epfd: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
+    fn epoll_wait(epfd: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int, waits {
         // SAFETY: the caller's array.
-        unsafe { wait(epfd, events, room, || Ok((abi::milliseconds(timeout), None))) }
+        unsafe { wait(epfd, events, room, Limit::Milliseconds(timeout), ptr::null()) }
     }
 
     /// `epoll_pwait(2)`.
@@ -42,11 +43,9 @@ hooks! {
         room: c_int,
         timeout: c_int,
         mask: *const sigset_t,
-    ) -> c_int {
+    ) -> c_int, waits {
         // SAFETY: the caller's array and mask.
-        unsafe {
-            wait(epfd, events, room, || Ok((abi::milliseconds(timeout), abi::signal_set(mask)?)))
-        }
+        unsafe { wait(epfd, events, room, Limit::Milliseconds(timeout), mask) }
     }
 }
 
@@ -61,10 +60,10 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's array, timeout and mask.
-    let answer = unsafe {
-        wait(epfd, events, room, || Ok((abi::duration(timeout)?, abi::signal_set(mask)?)))
-    };
+    let answer = hooks!(@answer waits {
+        // SAFETY: the caller's array, timeout and mask.
+        unsafe { wait(epfd, events, room, Limit::Exact(timeout), mask) }
+    });
     answer.unwrap_or_else(|| {
         let mask_size = size_of::<u64>();
         // SAFETY: the caller's own arguments.
@@ -77,27 +76,30 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
 
 /// # Safety
 ///
-/// `events` is null or valid for writing `room` entries.
+/// `events` is null or valid for writing `room` entries, the limits as for [`abi::limits`].
 unsafe fn wait(
     epfd: c_int,
     events: *mut epoll_event,
     room: c_int,
-    limits: impl FnOnce() -> Result<(Timeout, Option<SigSet>), Errno>,
+    limit: Limit,
+    mask: *const sigset_t,
 ) -> Option<c_int> {
     entry::on(epfd, |posix| -> Answer<c_int> {
         let room = usize::try_from(room).ok().filter(|room| *room > 0);
         let room = room.ok_or(Errno(libc::EINVAL))?;
         // SAFETY: as the caller vouches; only looked at by its address here.
         unsafe { abi::bytes_mut(events.cast(), room.saturating_mul(size_of::<epoll_event>())) }?;
-        let (timeout, mask) = limits()?;
+        // SAFETY: as the caller vouches.
+        let (timeout, mask) = unsafe { abi::limits(limit, mask) }?;
         let mut found = [EpollEvent { events: 0, data: 0 }; EVENTS_AT_ONCE];
         let room = room.min(found.len());
         Ok(match posix.epoll_wait(epfd, &mut found[..room], timeout, mask.as_ref()) {
             Outcome::Done(Ok(count)) => {
                 for (index, event) in found[..count].iter().enumerate() {
                     let event = epoll_event { events: event.events, u64: event.data };
+                    let place = events.wrapping_add(index);
                     // SAFETY: within the caller's array, which need not be aligned.
-                    unsafe { events.add(index).write_unaligned(event) };
+                    unsafe { place.write_unaligned(event) };
                 }
                 Outcome::Done(Ok(count as c_int))
             }

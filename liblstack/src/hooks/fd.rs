@@ -58,7 +58,7 @@ hooks! {
     }
 
     /// `close(2)`.
-    fn close(fd: c_int) -> c_int {
+    fn close(fd: c_int) -> c_int, waits {
         spared(fd).or_else(|| entry::on_table([fd; 2], |posix| Ok(posix.close(fd))))
     }
 }

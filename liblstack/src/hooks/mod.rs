@@ -14,21 +14,33 @@ pub mod socket;
 pub mod transfer;
 
 /// Defines hooks. The body gives `Some` answer, or `None` for the real call with the caller's
-/// arguments.
+/// arguments. Those declared `waits` are cancellation points, see `cancel.rs`.
 macro_rules! hooks {
+    (@answer $body:block) => { $body };
+    (@answer waits $body:block) => {{
+        $crate::cancel::point();
+        loop {
+            let answer = $body;
+            if !$crate::cancel::was_refused($crate::entry::is_interrupted(&answer)) {
+                break answer;
+            }
+        }
+    }};
     ($(
         $(#[$about:meta])*
-        fn $name:ident($($arg:ident: $kind:ty),* $(,)?) -> $returns:ty $body:block
+        fn $name:ident($($arg:ident: $kind:ty),* $(,)?) -> $returns:ty $(, $waits:ident)? $body:block
     )*) => {
         /// The functions behind the names of this file.
         #[allow(non_upper_case_globals, reason = "named as the functions are")]
         pub(crate) mod real {
             use super::*;
             $(
-                // SAFETY: the signature is libc's, as the hook of the same name has it.
                 pub static $name: $crate::symbol::Symbol<
                     unsafe extern "C-unwind" fn($($kind),*) -> $returns
-                > = unsafe { $crate::symbol::Symbol::new(concat!(stringify!($name), "\0")) };
+                > = {
+                    // SAFETY: the signature is libc's, as the hook of the same name has it.
+                    unsafe { $crate::symbol::Symbol::new(concat!(stringify!($name), "\0")) }
+                };
             )*
         }
 
@@ -39,7 +51,7 @@ macro_rules! hooks {
             $(#[$about])*
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $returns {
-                let answer: Option<$returns> = $body;
+                let answer: Option<$returns> = $crate::hooks::hooks!(@answer $($waits)? $body);
                 match answer {
                     Some(answer) => answer,
                     // SAFETY: the caller's own arguments, for the function the caller meant.

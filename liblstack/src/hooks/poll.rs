@@ -1,29 +1,30 @@
 //! `poll` and `select`.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::slice;
 use std::time::Instant;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use lstack_posix::{Errno, FdSet, Outcome, Posix, SigSet, Timeout};
+use lstack_posix::{FdSet, Outcome};
 
 use super::hooks;
-use crate::abi;
-use crate::entry::{self, Answer};
+use crate::abi::{self, Limit};
+use crate::entry;
 use crate::start;
 
 hooks! {
     /// `poll(2)`.
-    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int, waits {
         // SAFETY: the caller's array.
-        unsafe { poll_among(fds, count, |_| Ok((abi::milliseconds(timeout), None))) }
+        unsafe { poll_among(fds, count, Limit::Milliseconds(timeout), ptr::null()) }
     }
 
     /// `poll`, from a program built with `_FORTIFY_SOURCE`: the real one reports an overrun.
-    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int, waits {
         if holds(room, count) {
             // SAFETY: the caller's array.
-            unsafe { poll_among(fds, count, |_| Ok((abi::milliseconds(timeout), None))) }
+            unsafe { poll_among(fds, count, Limit::Milliseconds(timeout), ptr::null()) }
         } else {
             None
         }
@@ -35,9 +36,9 @@ hooks! {
         count: nfds_t,
         timeout: *const timespec,
         mask: *const sigset_t,
-    ) -> c_int {
+    ) -> c_int, waits {
         // SAFETY: the caller's array, timeout and mask.
-        unsafe { poll_among(fds, count, |_| Ok((abi::duration(timeout)?, abi::signal_set(mask)?))) }
+        unsafe { poll_among(fds, count, Limit::Exact(timeout), mask) }
     }
 
     /// `ppoll`, checked.
@@ -47,12 +48,10 @@ hooks! {
         timeout: *const timespec,
         mask: *const sigset_t,
         room: size_t,
-    ) -> c_int {
+    ) -> c_int, waits {
         if holds(room, count) {
             // SAFETY: the caller's array, timeout and mask.
-            unsafe {
-                poll_among(fds, count, |_| Ok((abi::duration(timeout)?, abi::signal_set(mask)?)))
-            }
+            unsafe { poll_among(fds, count, Limit::Exact(timeout), mask) }
         } else {
             None
         }
@@ -65,20 +64,9 @@ hooks! {
         write: *mut fd_set,
         except: *mut fd_set,
         timeout: *mut timeval,
-    ) -> c_int {
-        let begun = Instant::now();
-        // SAFETY: the caller's sets.
-        unsafe {
-            select_among(count, [read, write, except], |call| {
-                let timeout = abi::optional(timeout)?;
-                let limit = abi::duration_of(timeout.as_deref())?;
-                let answer = call(limit, None);
-                if let (Some(timeout), Some(limit), Outcome::Done(_)) = (timeout, limit, answer) {
-                    *timeout = abi::timeval(limit.saturating_sub(begun.elapsed()));
-                }
-                Ok(answer)
-            })
-        }
+    ) -> c_int, waits {
+        // SAFETY: the caller's sets and timeout.
+        unsafe { select_among(count, [read, write, except], TimeLeft::Told(timeout), ptr::null()) }
     }
 
     /// `pselect(2)`.
@@ -89,14 +77,17 @@ hooks! {
         except: *mut fd_set,
         timeout: *const timespec,
         mask: *const sigset_t,
-    ) -> c_int {
+    ) -> c_int, waits {
         // SAFETY: the caller's sets, timeout and mask.
-        unsafe {
-            select_among(count, [read, write, except], |call| {
-                Ok(call(abi::duration(timeout)?, abi::signal_set(mask)?.as_ref()))
-            })
-        }
+        unsafe { select_among(count, [read, write, except], TimeLeft::Untold(timeout), mask) }
     }
+}
+
+/// Whether the caller's timeout becomes the time left.
+#[derive(Clone, Copy)]
+enum TimeLeft {
+    Told(*mut timeval),
+    Untold(*const timespec),
 }
 
 /// Whether an array of `room` bytes holds `count` entries.
@@ -108,11 +99,12 @@ fn holds(room: usize, count: nfds_t) -> bool {
 ///
 /// # Safety
 ///
-/// `fds` is null or valid for `count` entries during the call.
+/// `fds` is null or valid for `count` entries during the call, the limits as for [`abi::limits`].
 unsafe fn poll_among(
     fds: *mut pollfd,
     count: nfds_t,
-    limits: impl FnOnce(&Posix) -> Result<(Timeout, Option<SigSet>), Errno>,
+    limit: Limit,
+    mask: *const sigset_t,
 ) -> Option<c_int> {
     let posix = start::posix()?;
     let count = usize::try_from(count).ok().filter(|count| *count > 0 && !fds.is_null())?;
@@ -122,34 +114,51 @@ unsafe fn poll_among(
         return None;
     }
     entry::with(posix, |posix| {
-        let (timeout, mask) = limits(posix)?;
+        // SAFETY: as the caller vouches.
+        let (timeout, mask) = unsafe { abi::limits(limit, mask) }?;
         Ok(as_int(posix.poll(fds, timeout, mask.as_ref())))
     })
 }
 
-/// Selects on the stack if one of the descriptors is the stack's. `call` gets a function that
-/// takes timeout and mask.
+/// Selects on the stack if one of the descriptors is the stack's.
 ///
 /// # Safety
 ///
-/// Each of `sets` is null or valid for `count` descriptors during the call.
+/// Each of `sets` is null or valid for `count` descriptors during the call, the other pointers are
+/// null or valid.
 unsafe fn select_among(
     count: c_int,
     sets: [*mut fd_set; 3],
-    call: impl FnOnce(&mut dyn FnMut(Timeout, Option<&SigSet>) -> Outcome<c_int>) -> Answer<c_int>,
+    limit: TimeLeft,
+    mask: *const sigset_t,
 ) -> Option<c_int> {
     let posix = start::posix()?;
     let count = descriptors(count)?;
     // SAFETY: as the caller vouches.
-    let mut sets = sets.map(|set| unsafe { words(set, count) });
+    let sets = sets.map(|set| unsafe { words(set, count) });
     if !sets.iter().flatten().any(|set| numbers(set, count).any(|fd| posix.knows(fd))) {
         return None;
     }
     entry::with(posix, |posix| {
-        call(&mut |timeout, mask| {
-            let [read, write, except] = sets.each_mut().map(|set| set.as_deref_mut());
-            as_int(posix.select(count, read, write, except, timeout, mask))
-        })
+        // SAFETY: as the caller vouches.
+        let mask = unsafe { abi::signal_set(mask) }?;
+        let [read, write, except] = sets;
+        let mut told = None;
+        let timeout = match limit {
+            TimeLeft::Told(timeout) => {
+                // SAFETY: as the caller vouches.
+                told = unsafe { abi::optional(timeout) }?;
+                abi::duration_of(told.as_deref())?
+            }
+            // SAFETY: as the caller vouches.
+            TimeLeft::Untold(timeout) => unsafe { abi::duration(timeout) }?,
+        };
+        let begun = Instant::now();
+        let answer = posix.select(count, read, write, except, timeout, mask.as_ref());
+        if let (Some(told), Some(timeout), Outcome::Done(_)) = (told, timeout, &answer) {
+            *told = abi::timeval(timeout.saturating_sub(begun.elapsed()));
+        }
+        Ok(as_int(answer))
     })
 }
 

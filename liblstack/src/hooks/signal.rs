@@ -12,8 +12,12 @@ use crate::{errno, signal};
 hooks! {
     /// `sigaction(2)`.
     fn sigaction(number: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-        // SAFETY: null, or the caller's action.
-        signal::is_wrapping(number).then(|| unsafe { signal::sigaction(number, new.as_ref(), old) })
+        signal::is_wrapping(number).then(|| {
+            // SAFETY: null, or the caller's action.
+            let new = unsafe { new.as_ref() };
+            // SAFETY: null, or the caller's room.
+            unsafe { signal::sigaction(number, new, old) }
+        })
     }
 
     /// `signal(2)`, as BSD has it: slow calls go on.

@@ -35,19 +35,19 @@ hooks! {
     }
 
     /// `accept(2)`.
-    fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int, waits {
         // SAFETY: the caller's room.
         entry::on(fd, |posix| unsafe { accept_into(posix, fd, addr, len, 0) })
     }
 
     /// `accept4(2)`.
-    fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int, waits {
         // SAFETY: the caller's room.
         entry::on(fd, |posix| unsafe { accept_into(posix, fd, addr, len, flags) })
     }
 
     /// `connect(2)`.
-    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, waits {
         // SAFETY: the caller's address.
         entry::on(fd, |posix| Ok(posix.connect(fd, unsafe { abi::address(addr, len) }?)))
     }
@@ -91,7 +91,7 @@ hooks! {
         len: socklen_t,
     ) -> c_int {
         entry::on(fd, |posix| {
-            let len = usize::try_from(len.cast_signed()).map_err(|_| Errno(libc::EINVAL))?;
+            let len = usize::try_from(len as c_int).map_err(|_| Errno(libc::EINVAL))?;
             // SAFETY: the caller's value.
             Ok(posix.setsockopt(fd, level, name, unsafe { abi::bytes(value, len) }?))
         })

@@ -13,20 +13,20 @@ use crate::entry::{self, Answer};
 
 hooks! {
     /// `read(2)`.
-    fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t, waits {
         // SAFETY: the caller's buffer.
         entry::on(fd, |posix| unsafe { read_into(posix, fd, buf, len) })
     }
 
     /// `read`, from a program built with `_FORTIFY_SOURCE`: the real one reports an overrun.
-    fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+    fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t, waits {
         fitting(len, room)
             // SAFETY: the caller's buffer.
             .and_then(|()| entry::on(fd, |posix| unsafe { read_into(posix, fd, buf, len) }))
     }
 
     /// `readv(2)`.
-    fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's buffers.
             let mut bufs = unsafe { abi::scatter(vectors, abi::vector_count(count)?) }?;
@@ -35,7 +35,7 @@ hooks! {
     }
 
     /// `recv(2)`.
-    fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t, waits {
         // SAFETY: the caller's buffer.
         entry::on(fd, |posix| unsafe { receive_into(posix, fd, buf, len, flags) })
     }
@@ -47,7 +47,7 @@ hooks! {
         len: size_t,
         room: size_t,
         flags: c_int,
-    ) -> ssize_t {
+    ) -> ssize_t, waits {
         fitting(len, room).and_then(|()| {
             // SAFETY: the caller's buffer.
             entry::on(fd, |posix| unsafe { receive_into(posix, fd, buf, len, flags) })
@@ -62,7 +62,7 @@ hooks! {
         flags: c_int,
         addr: *mut sockaddr,
         addr_len: *mut socklen_t,
-    ) -> ssize_t {
+    ) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's buffer and room.
             unsafe { receive_from(posix, fd, (buf, len), flags, (addr, addr_len)) }
@@ -78,7 +78,7 @@ hooks! {
         flags: c_int,
         addr: *mut sockaddr,
         addr_len: *mut socklen_t,
-    ) -> ssize_t {
+    ) -> ssize_t, waits {
         fitting(len, room).and_then(|()| {
             entry::on(fd, |posix| {
                 // SAFETY: the caller's buffer and room.
@@ -88,7 +88,7 @@ hooks! {
     }
 
     /// `recvmsg(2)`.
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's message.
             let message = unsafe { abi::in_out(message) }?;
@@ -104,7 +104,7 @@ hooks! {
         count: c_uint,
         flags: c_int,
         timeout: *mut timespec,
-    ) -> c_int {
+    ) -> c_int, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's messages.
             unsafe { receive_messages(posix, fd, messages, count, flags, timeout) }
@@ -112,15 +112,16 @@ hooks! {
     }
 
     /// `write(2)`.
-    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
-        // SAFETY: the caller's buffer.
+    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t, waits {
         entry::on(fd, |posix| {
-            Ok(posix.write(fd, &[IoSlice::new(unsafe { abi::bytes(buf, len) }?)]))
+            // SAFETY: the caller's buffer.
+            let buf = IoSlice::new(unsafe { abi::bytes(buf, len) }?);
+            Ok(posix.write(fd, &[buf]))
         })
     }
 
     /// `writev(2)`.
-    fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's buffers.
             let bufs = unsafe { abi::gather(vectors, abi::vector_count(count)?) }?;
@@ -129,7 +130,7 @@ hooks! {
     }
 
     /// `send(2)`.
-    fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's buffer.
             let buf = IoSlice::new(unsafe { abi::bytes(buf, len) }?);
@@ -145,7 +146,7 @@ hooks! {
         flags: c_int,
         addr: *const sockaddr,
         addr_len: socklen_t,
-    ) -> ssize_t {
+    ) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's buffer.
             let buf = IoSlice::new(unsafe { abi::bytes(buf, len) }?);
@@ -157,7 +158,7 @@ hooks! {
     }
 
     /// `sendmsg(2)`.
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, waits {
         entry::on(fd, |posix| {
             // SAFETY: the caller's message.
             let message = unsafe { abi::input(message) }?;
@@ -167,7 +168,7 @@ hooks! {
     }
 
     /// `sendmmsg(2)`.
-    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, waits {
         entry::on(fd, |posix| {
             in_turn(messages, count, |message, _| {
                 // SAFETY: what the caller's message says is valid.
@@ -202,7 +203,7 @@ hooks! {
         out_offset: *mut off_t,
         count: size_t,
         flags: c_uint,
-    ) -> ssize_t {
+    ) -> ssize_t, waits {
         entry::on_either([input, out], |posix| {
             // SAFETY: the caller's offset.
             let in_offset = unsafe { abi::optional(in_offset) }?;
