@@ -111,6 +111,11 @@ impl Kernel for Real {
         syscall!(SYS_write, raw::int(fd), start(buf), buf.len())
     }
 
+    fn lseek(&self, fd: RawFd, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let position = syscall!(SYS_lseek, raw::int(fd), offset as usize, raw::int(whence))?;
+        Ok(position as i64)
+    }
+
     fn recvmsg(
         &self,
         fd: RawFd,
@@ -189,8 +194,12 @@ impl Kernel for Real {
     }
 
     fn hidden_socket(&self) -> Result<RawFd, Errno> {
+        self.hidden_socket_of(libc::AF_INET)
+    }
+
+    fn hidden_socket_of(&self, domain: i32) -> Result<RawFd, Errno> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        self.socket(libc::AF_INET, kind, 0).map(hidden::move_up)
+        self.socket(domain, kind, 0).map(hidden::move_up)
     }
 
     fn close_hidden(&self, fd: RawFd) {

@@ -148,6 +148,8 @@ pub(crate) struct Socket {
     pub(crate) turn: AtomicU32,
     /// A handshake was started whose outcome `connect` has not reported yet.
     pub(crate) connecting: AtomicBool,
+    /// Came from `accept`: its descriptors are names of the one hidden socket of all such.
+    pub(crate) accepted: AtomicBool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -212,6 +214,7 @@ impl Socket {
             memberships: Mutex::default(),
             turn: AtomicU32::new(0),
             connecting: AtomicBool::new(false),
+            accepted: AtomicBool::new(false),
         }
     }
 

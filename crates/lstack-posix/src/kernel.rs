@@ -47,6 +47,7 @@ pub trait Kernel: Send + Sync + 'static {
     fn read(&self, fd: RawFd, buf: &mut [u8]) -> Result<usize, Errno>;
     fn pread(&self, fd: RawFd, buf: &mut [u8], offset: i64) -> Result<usize, Errno>;
     fn write(&self, fd: RawFd, buf: &[u8]) -> Result<usize, Errno>;
+    fn lseek(&self, fd: RawFd, offset: i64, whence: i32) -> Result<i64, Errno>;
     /// `recvfrom` with scattered buffers; fills `addr`, returns bytes, address length, `msg_flags`.
     fn recvmsg(
         &self,
@@ -87,8 +88,22 @@ pub trait Kernel: Send + Sync + 'static {
     /// A TCP socket that is never used, at a high number, hidden from the program: accepted
     /// connections get their numbers as duplicates of it.
     fn hidden_socket(&self) -> Result<RawFd, Errno>;
-    /// Closes a descriptor of [`Self::eventfd`] or [`Self::hidden_socket`].
+    /// As [`Self::hidden_socket`], of a family: options of accepted connections are checked on it.
+    fn hidden_socket_of(&self, domain: i32) -> Result<RawFd, Errno>;
+    /// Another descriptor of what `fd` refers to, hidden like the others.
+    fn dup_hidden(&self, fd: RawFd) -> Result<RawFd, Errno> {
+        self.fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)
+    }
+    /// Closes a hidden descriptor.
     fn close_hidden(&self, fd: RawFd);
+    /// Names every descriptor on which a thread is in a real epoll wait that was not made through
+    /// [`Self::epoll_wait`]. A thread is on the list before it asks [`crate::Posix::knows_epoll`].
+    fn epoll_sleepers(&self, _name: &mut dyn FnMut(RawFd)) {}
+    /// Whether the number has been added to an epoll instance while [`crate::Posix::knows`] did
+    /// not know it. Better yes than no when in doubt.
+    fn is_watched(&self, _fd: RawFd) -> bool {
+        false
+    }
     /// Sleeps while `word` holds `expected`, with the signal rules of [`Self::poll`]. Returning
     /// for no reason is allowed.
     fn futex_wait(

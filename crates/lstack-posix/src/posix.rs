@@ -10,9 +10,12 @@ use lstack_runtime::Runtime;
 use parking_lot::Mutex;
 
 use crate::description::{Handle, Socket};
+use crate::epoll::Epolls;
 use crate::errno::Errno;
 use crate::fd_table::FdTable;
 use crate::kernel::Kernel;
+use crate::options::Scratch;
+use crate::poll::Polls;
 use crate::route::Router;
 use crate::wait::Waiter;
 
@@ -58,10 +61,14 @@ pub struct Posix {
     pub(crate) app_spin: Duration,
     pub(crate) exit_linger: Duration,
     pub(crate) waiters: Mutex<Vec<Arc<Waiter>>>,
+    pub(crate) epolls: Epolls,
+    pub(crate) polls: Polls,
     /// Round-robin over the stacks for sockets that may live on any.
     pub(crate) next_cell: AtomicUsize,
     /// The socket whose duplicates are the descriptors of accepted connections.
     pub(crate) placeholder: Mutex<Option<RawFd>>,
+    /// What options of accepted connections are checked on.
+    pub(crate) scratch: Scratch,
 }
 
 impl Posix {
@@ -77,8 +84,11 @@ impl Posix {
             app_spin: config.app_spin,
             exit_linger: config.exit_linger,
             waiters: Mutex::default(),
+            epolls: Epolls::default(),
+            polls: Polls::default(),
             next_cell: AtomicUsize::new(0),
             placeholder: Mutex::new(None),
+            scratch: Scratch::default(),
         }
     }
 

@@ -1,0 +1,1 @@
+//! Options against a kernel.
