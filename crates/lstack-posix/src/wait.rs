@@ -113,6 +113,14 @@ impl Waiter {
         result.map(|_| ())
     }
 
+    /// As an event: the owner looks again.
+    pub(crate) fn nudge(&self) {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) != AWAKE {
+            self.wake();
+        }
+    }
+
     fn eventfd(&self) -> Result<RawFd, Errno> {
         if let Some(&fd) = self.eventfd.get() {
             return Ok(fd);
