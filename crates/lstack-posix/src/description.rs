@@ -232,6 +232,20 @@ impl Socket {
     pub(crate) fn stack_level(&self) -> Readiness {
         self.state().level()
     }
+
+    /// Gives up what it has in the stack. Later calls find nothing.
+    pub(crate) fn end(&self) {
+        let linger = self.settings.lock().linger;
+        let how = if linger == Some(Duration::ZERO) { Close::Reset } else { Close::Graceful };
+        let state = self.state();
+        let endpoints = match &**state {
+            State::Undecided(bound) => bound.endpoints.as_slice(),
+            other => other.endpoints(),
+        };
+        for endpoint in endpoints {
+            endpoint.close(how);
+        }
+    }
 }
 
 impl State {
@@ -273,19 +287,10 @@ impl Endpoint {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let linger = self.settings.get_mut().linger;
-        let how = if linger == Some(Duration::ZERO) { Close::Reset } else { Close::Graceful };
         for membership in self.memberships.get_mut().drain(..) {
             membership.remove();
         }
-        let state = self.state.load();
-        let bound = match &**state {
-            State::Undecided(bound) => bound.endpoints.as_slice(),
-            other => other.endpoints(),
-        };
-        for endpoint in bound {
-            endpoint.close(how);
-        }
+        self.end();
     }
 }
 

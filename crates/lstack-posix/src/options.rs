@@ -90,7 +90,11 @@ impl Posix {
                 _ => Outcome::Done(Err(Errno(libc::ENOPROTOOPT))),
             };
         }
-        Outcome::Done(self.set(&handle, &state, spec, value))
+        let result = self.set(&handle, &state, spec, value);
+        if let Err(errno) = result {
+            log::debug!("{} is refused on descriptor {fd}: error {}", spec.label, errno.0);
+        }
+        Outcome::Done(result)
     }
 
     fn set(&self, handle: &Handle, state: &State, spec: &Spec, value: &[u8]) -> Result<(), Errno> {

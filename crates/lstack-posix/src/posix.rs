@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use lstack_config::Config;
@@ -13,6 +13,7 @@ use crate::description::{Handle, Socket};
 use crate::epoll::Epolls;
 use crate::errno::Errno;
 use crate::fd_table::FdTable;
+use crate::file::Chunks;
 use crate::kernel::Kernel;
 use crate::options::Scratch;
 use crate::poll::Polls;
@@ -69,6 +70,10 @@ pub struct Posix {
     pub(crate) placeholder: Mutex<Option<RawFd>>,
     /// What options of accepted connections are checked on.
     pub(crate) scratch: Scratch,
+    /// Buffers between files, pipes and sockets.
+    pub(crate) chunks: Chunks,
+    /// The process is about to end: [`Self::finish`] has been called.
+    pub(crate) finishing: AtomicBool,
 }
 
 impl Posix {
@@ -89,6 +94,8 @@ impl Posix {
             next_cell: AtomicUsize::new(0),
             placeholder: Mutex::new(None),
             scratch: Scratch::default(),
+            chunks: Chunks::default(),
+            finishing: AtomicBool::new(false),
         }
     }
 

@@ -226,13 +226,19 @@ impl Posix {
     /// if one is set.
     pub fn close(&self, fd: RawFd) -> Outcome<()> {
         let Some(description) = self.table.remove(fd) else { return Outcome::Kernel };
+        self.let_go(description);
+        Outcome::Done(self.kernel.close(fd))
+    }
+
+    /// A descriptor no longer refers to `description`; waits if it was the last and lingers.
+    pub(crate) fn let_go(&self, description: Arc<Description>) {
         if description.remove_descriptor()
             && let Some(socket) = description.socket()
         {
             self.linger(socket);
         }
+        // Only now may the core socket go with it.
         drop(description);
-        Outcome::Done(self.kernel.close(fd))
     }
 
     /// Puts a new socket into the table.

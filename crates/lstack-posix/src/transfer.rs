@@ -182,7 +182,7 @@ impl Posix {
 
     fn broken_pipe(&self, flags: i32) -> Result<usize, Errno> {
         if flags & libc::MSG_NOSIGNAL == 0 {
-            self.kernel.raise_sigpipe();
+            self.raise_sigpipe();
         }
         Err(Errno(libc::EPIPE))
     }
