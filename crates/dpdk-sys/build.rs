@@ -8,7 +8,7 @@
 //! - System calls and printing go to `c/os.c`. The library these archives end up in exports
 //!   `socket`, `close`, `epoll_wait` and so on to the program; DPDK's own calls must not come back
 //!   through those, and nothing of DPDK may print into the program's output.
-//! - `get_tsc_freq` becomes weak, so that `c/os.c` can measure the clock in 10 ms instead of 100.
+//! - Two functions that cost time at every start become weak, and `c/os.c` has other ones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -19,28 +19,25 @@ const DPDK_MIN: &str = "22.11";
 const HOW_TO_GET_IT: &str = "install it with `apt-get install libdpdk-dev libclang-dev pkg-config` \
      or `cargo xtask setup`";
 
-/// Libraries, lower layers first.
+/// Libraries that register things in constructors nothing refers to: linked whole.
+const REGISTERING_LIBRARIES: &[&str] =
+    &["bus_pci", "bus_vdev", "mempool_ring", "ethdev", "mbuf", "mempool", "eal"];
+
+/// Libraries of which the linker takes what the others use, upper layers first.
 const LIBRARIES: &[&str] = &[
-    "kvargs",
-    "telemetry",
-    "eal",
-    "ring",
-    "rcu",
-    "mempool",
-    "mbuf",
-    "net",
-    "meter",
-    "ethdev",
-    "pci",
-    "timer",
-    "hash",
     "gso",
     "ip_frag",
-    "cryptodev",
     "security",
-    "bus_pci",
-    "bus_vdev",
-    "mempool_ring",
+    "cryptodev",
+    "hash",
+    "timer",
+    "net",
+    "meter",
+    "pci",
+    "rcu",
+    "ring",
+    "telemetry",
+    "kvargs",
 ];
 
 /// Drivers for virtual devices.
@@ -146,6 +143,9 @@ const REDIRECTED: &[&str] = &[
     "strlcpy",
 ];
 
+/// DPDK's own functions that `c/os.c` has a better version of.
+const REPLACED: &[&str] = &["get_tsc_freq", "__rte_trace_point_register"];
+
 /// Calls of one driver that need an answer of their own: archive, call, symbol.
 const REDIRECTED_OF: &[(&str, &str, &str)] = &[
     ("net_tap", "sigaction", "lstack_dpdk_tap_sigaction"),
@@ -212,24 +212,33 @@ fn release(version: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Copies the archives with their symbols renamed, and has them linked whole: drivers register
-/// themselves in constructors that nothing refers to.
+/// Copies the archives with their symbols renamed, and has them linked.
 fn link(dpdk: &Dpdk, out: &Path) {
     println!("cargo:rustc-link-search=native={}", out.display());
-    for name in LIBRARIES.iter().chain(VIRTUAL_DRIVERS).chain(HARDWARE_DRIVERS) {
-        let archive = dpdk.libdir.join(format!("librte_{name}.a"));
-        if !archive.exists() {
-            // Drivers come and go between releases and distributions; without a library the
-            // linker names what is missing.
-            println!("cargo:warning={} does not exist, left out", archive.display());
-            continue;
-        }
-        let copy = format!("lstack_rte_{name}");
-        rename_symbols(name, &archive, &out.join(format!("lib{copy}.a")));
-        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle={copy}");
+    let whole = VIRTUAL_DRIVERS.iter().chain(HARDWARE_DRIVERS).chain(REGISTERING_LIBRARIES);
+    for name in whole {
+        link_archive(dpdk, out, name, "+whole-archive,-bundle");
+    }
+    // Before what it calls.
+    println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=lstack_dpdk");
+    for name in LIBRARIES {
+        link_archive(dpdk, out, name, "-bundle");
     }
     println!("cargo:rustc-link-lib=dylib=m");
     println!("cargo:rustc-link-lib=dylib=dl");
+}
+
+fn link_archive(dpdk: &Dpdk, out: &Path, name: &str, modifiers: &str) {
+    let archive = dpdk.libdir.join(format!("librte_{name}.a"));
+    if !archive.exists() {
+        // Drivers come and go between releases and distributions; without a library the linker
+        // names what is missing.
+        println!("cargo:warning={} does not exist, left out", archive.display());
+        return;
+    }
+    let copy = format!("lstack_rte_{name}");
+    rename_symbols(name, &archive, &out.join(format!("lib{copy}.a")));
+    println!("cargo:rustc-link-lib=static:{modifiers}={copy}");
 }
 
 fn rename_symbols(name: &str, from: &Path, to: &Path) {
@@ -243,7 +252,9 @@ fn rename_symbols(name: &str, from: &Path, to: &Path) {
     for (_, call, symbol) in own {
         objcopy.arg(format!("--redefine-sym={call}={symbol}"));
     }
-    objcopy.arg("--weaken-symbol=get_tsc_freq");
+    for symbol in REPLACED {
+        objcopy.arg(format!("--weaken-symbol={symbol}"));
+    }
     match objcopy.arg(from).arg(to).status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("objcopy of {} failed: {status}", from.display())),
@@ -263,9 +274,8 @@ fn compile(dpdk: &Dpdk) {
     for flag in &dpdk.cflags {
         build.flag(flag);
     }
-    // The archives refer to this one, nothing in Rust does: it must not be dropped or come first.
+    // `link` says where it goes.
     build.cargo_metadata(false).compile("lstack_dpdk");
-    println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=lstack_dpdk");
 }
 
 fn generate(dpdk: &Dpdk, out: &Path) {

@@ -7,6 +7,7 @@
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "names as in C")]
 #![allow(clippy::all, clippy::pedantic, reason = "generated")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "bit-field accessors made by bindgen")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "bit-field accessors made by bindgen")]
 #![allow(unsafe_op_in_unsafe_fn, reason = "bit-field accessors made by bindgen")]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));

@@ -113,4 +113,8 @@ pub trait Queues: Send {
 
     /// A descriptor that is readable while received packets wait, where the device has one.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// To be called before a sleep on [`Self::wake_fd`]: takes away what would keep it readable
+    /// though no packet waits.
+    fn settle_wake_fd(&mut self) {}
 }

@@ -116,6 +116,12 @@ impl Queues for QueuePair {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(AsFd::as_fd)
     }
+
+    fn settle_wake_fd(&mut self) {
+        if let Some(wake) = &self.wake {
+            wake::clear_error(wake.as_fd());
+        }
+    }
 }
 
 impl Drop for QueuePair {

@@ -9,7 +9,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use dpdk_sys as sys;
 
@@ -67,6 +67,24 @@ fn duplicate(fd: RawFd) -> Option<OwnedFd> {
     unsafe { sys::ls_adopt_descriptor(copy) };
     // SAFETY: the descriptor was just made and nobody else knows it.
     Some(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// Fetches a socket's pending error. An interface that went down leaves one, and the socket counts
+/// as readable until somebody asks.
+pub(crate) fn clear_error(fd: BorrowedFd<'_>) {
+    let mut error: libc::c_int = 0;
+    let mut len = libc::socklen_t::try_from(size_of_val(&error)).expect("four");
+    // SAFETY: valid places to write to; what is no socket is refused.
+    unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            &raw mut error,
+            &raw mut len,
+        );
+    }
 }
 
 /// Closes a descriptor of [`of_queue`].

@@ -163,6 +163,12 @@ impl<Q: Queues> Link for DpdkLink<Q> {
         self.queues.wake_fd()
     }
 
+    fn prepare_sleep(&mut self) -> bool {
+        // The descriptor needs no arming: it is readable as long as frames wait.
+        self.queues.settle_wake_fd();
+        true
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let Counters {
             rx_frames,
