@@ -239,7 +239,7 @@ impl Tcp {
         let result = connection.send(&mut env, data, skip, more);
         if result == Err(SendError::WouldBlock) && connection.snd.buffer.len() == 0 {
             // No acknowledgement will wake this one: memory given back by others must.
-            self.starved.push(slot);
+            connection.out_of_memory = true;
         }
         self.settle(slot);
         result
@@ -502,7 +502,8 @@ impl Connection {
         }
         let taken = self.snd.buffer.push(env.pool, data, skip, room);
         self.snd.stream_end += taken as u32;
-        if taken < wanted {
+        // Also when everything fitted: the program may wait for room before its next attempt.
+        if taken < wanted || !self.is_writable() {
             self.snd.starved = true;
         }
         if taken == 0 {
