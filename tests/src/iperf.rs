@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::program::Finished;
 use crate::rig::Rig;
 
 /// Which of the two programs; they share no protocol.
@@ -54,32 +55,31 @@ impl Version {
         }
         let seconds_text = seconds.to_string();
         let limit = Duration::from_secs(seconds.into()) + CLIENT_SLACK;
-        let finished = rig
+        let report = rig
             .client
             .program(program)
             .args(["-c", &address, "-t", &seconds_text])
             .args(client_only)
             .args(options)
-            .run(limit)?;
-        let report = finished
-            .success()
+            .run(limit)
+            .and_then(Finished::success)
             .and_then(|finished| match self {
                 Self::Two => parse_two(&finished.output),
                 Self::Three => parse_three(&finished.output, options.contains(&"--bidir")),
             })
-            .with_context(|| {
-                format!(
-                    "{program} {}; the server wrote:\n{}{}",
-                    options.join(" "),
-                    server.output().unwrap_or_default(),
-                    server.errors().unwrap_or_default()
-                )
-            })?;
+            .and_then(Report::must_have_moved_data)
+            .with_context(|| format!("{program} {}; {}", options.join(" "), server.evidence()))?;
         server.must_run()?;
-        if report.rates.iter().any(|rate| *rate <= 0.0) {
-            bail!("{program} {}: a direction carried nothing: {report:?}", options.join(" "));
-        }
         Ok(report)
+    }
+}
+
+impl Report {
+    fn must_have_moved_data(self) -> Result<Self> {
+        if self.rates.iter().all(|rate| *rate > 0.0) {
+            return Ok(self);
+        }
+        bail!("a direction carried nothing: {self:?}")
     }
 }
 

@@ -113,7 +113,7 @@ impl<'rig> Launch<'rig> {
         }
         command.envs(self.environment);
         let child = self.side.namespace.spawn(&mut command)?;
-        Ok(Running { child, name: self.name, output, errors, stats })
+        Ok(Running { child, name: self.name, output, errors, stats, preloaded: self.preload })
     }
 
     /// Starts the program and waits for its end.
@@ -147,6 +147,7 @@ pub struct Running {
     output: PathBuf,
     errors: PathBuf,
     stats: PathBuf,
+    preloaded: bool,
 }
 
 /// A program that has ended.
@@ -198,7 +199,7 @@ impl Running {
         let request = PathBuf::from(request);
         File::create(&request).with_context(|| format!("making {}", request.display()))?;
         let what = format!("{} to write its counters", self.name);
-        wait::until(&what, PROCESS_LIMIT, || {
+        wait::until(&what, STATS_LIMIT, || {
             self.must_run()?;
             Ok((!request.exists()).then_some(()))
         })?;
@@ -269,6 +270,23 @@ impl Running {
                 self.output()?,
                 self.errors()?
             ),
+        }
+    }
+
+    /// What a reader needs who looks into a failure: what the program wrote, and lstack's counters.
+    pub fn evidence(&mut self) -> String {
+        let written = format!(
+            "{} wrote:\n{}{}",
+            self.name,
+            self.output().unwrap_or_default(),
+            self.errors().unwrap_or_default()
+        );
+        if !self.preloaded {
+            return written;
+        }
+        match self.stats() {
+            Ok(stats) => format!("{written}counters:\n{}", stats.summary()),
+            Err(error) => format!("{written}{error:#}"),
         }
     }
 
@@ -388,8 +406,11 @@ fn read_text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// For a stack to write its counters, also while it is busy.
+const STATS_LIMIT: Duration = Duration::from_secs(3);
+
 /// For one attempt to connect inside a rig, where a round trip takes microseconds.
 const CONNECT_LIMIT: Duration = Duration::from_millis(200);
 
 /// For a program that has nothing left to do but end; generous for a busy machine.
-pub const PROCESS_LIMIT: Duration = Duration::from_secs(10);
+const PROCESS_LIMIT: Duration = Duration::from_secs(10);

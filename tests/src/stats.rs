@@ -44,10 +44,12 @@ impl Stats {
         count_sockets(&self.root)
     }
 
-    /// The whole document.
+    /// All counters that are not zero, for a reader who looks into a failure.
     #[must_use]
-    pub fn json(&self) -> &Value {
-        &self.root
+    pub fn summary(&self) -> String {
+        let mut lines = Vec::new();
+        list_numbers(&self.root, "", &mut lines);
+        lines.join("\n")
     }
 }
 
@@ -63,6 +65,25 @@ fn sum(value: &Value, wanted: &dyn Fn(&str) -> bool) -> u64 {
             .sum(),
         Value::Array(members) => members.iter().map(|member| sum(member, wanted)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+fn list_numbers(value: &Value, path: &str, lines: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                list_numbers(member, &format!("{path} {key}"), lines);
+            }
+        }
+        Value::Array(members) => {
+            for (index, member) in members.iter().enumerate() {
+                list_numbers(member, &format!("{path} {index}"), lines);
+            }
+        }
+        Value::Number(number) if number.as_u64() != Some(0) => {
+            lines.push(format!("   {path}: {number}"));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

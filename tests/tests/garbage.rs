@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lstack_tests::frames::{self, IPV4, Injector, Ipv4, TCP, UDP};
-use lstack_tests::netperf::{self, Report, Test};
+use lstack_tests::netperf::{self, Test};
 use lstack_tests::pattern::Pattern;
 use lstack_tests::program::Running;
 use lstack_tests::rig::{Pairing, Plan, Rig};
@@ -34,7 +34,7 @@ fn garbage_is_counted_and_nothing_else(plan: &Plan) -> Result<()> {
             ensure!(dropped >= frames.len() as u64, "{name}: only {dropped} of {}", frames.len());
         }
     }
-    Test::TCP_RR.run_client(&rig, 1).and_then(Report::must_have_moved_data)?;
+    Test::TCP_RR.run_client(&rig, 1)?;
     server.must_run()?;
     let after = server.stats()?.sockets();
     ensure!(before == after, "{before} sockets became {after}");

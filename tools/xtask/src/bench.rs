@@ -76,7 +76,7 @@ fn measure(test: &Test, options: &Options, mode: Mode) -> Result<Vec<Figures>> {
     for round in 1..=options.rounds {
         eprintln!("{}: round {round} of {}", test.title(), options.rounds);
         for (rig, reports) in rigs.iter().zip(&mut reports) {
-            reports.push(test.run(rig, options.seconds)?.must_have_moved_data()?);
+            reports.push(test.run(rig, options.seconds)?);
         }
     }
     let mut reference = None;

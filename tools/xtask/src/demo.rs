@@ -24,7 +24,7 @@ pub fn run() -> Result<()> {
         println!("== {}: {}", compared.name, compared.explanation);
         let rig = compared.plan().build()?;
         for test in Test::FOUR {
-            let result = test.run(&rig, SECONDS).and_then(Report::must_have_moved_data);
+            let result = test.run(&rig, SECONDS);
             match &result {
                 Ok(report) => println!("   {:20} {}", test.title(), rate(report)),
                 Err(_) => println!("   {:20} failed", test.title()),
