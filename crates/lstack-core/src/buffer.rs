@@ -97,9 +97,14 @@ impl BlockPool {
         self.used * BLOCK_LEN
     }
 
-    /// Bytes that ordinary requests may still take.
+    /// Bytes that may still be taken, the reserve included.
     pub(crate) fn free_bytes(&self) -> usize {
-        (self.limit - self.limit / RESERVE_DIVISOR).saturating_sub(self.used) * BLOCK_LEN
+        (self.limit - self.used) * BLOCK_LEN
+    }
+
+    /// Whether there is enough for those who were refused to try again.
+    pub(crate) fn is_relaxed(&self) -> bool {
+        self.used < self.limit - self.limit / RESERVE_DIVISOR
     }
 
     fn place(block: Block) -> (usize, usize) {
@@ -118,7 +123,7 @@ mod tests {
         let ordinary: Vec<Block> =
             core::iter::from_fn(|| pool.take(Urgency::Ordinary)).take(100).collect();
         assert_eq!(ordinary.len(), 14);
-        assert_eq!(pool.free_bytes(), 0);
+        assert!(!pool.is_relaxed());
         assert!(pool.take(Urgency::InOrder).is_some());
         assert!(pool.take(Urgency::InOrder).is_some());
         assert!(pool.take(Urgency::InOrder).is_none());

@@ -133,6 +133,12 @@ impl Stack {
         self.tcp.info(now, id)
     }
 
+    /// Bytes of memory that TCP's buffers hold.
+    #[must_use]
+    pub fn tcp_memory(&self) -> usize {
+        self.tcp.memory()
+    }
+
     /// Closed connections that still have something to send or to be acknowledged.
     #[must_use]
     pub fn tcp_orphans(&self) -> usize {

@@ -214,7 +214,7 @@ impl Connection {
         } else if snd.window_blocked {
             // Persist: nothing is in flight whose acknowledgement could open the window.
             if !self.timers.is_set(Timer::Retransmit) {
-                self.timers.set(Timer::Retransmit, env.now + snd.rtt.rto());
+                self.timers.set(Timer::Retransmit, env.now + self.persist_timeout());
             }
         } else {
             self.timers.clear(Timer::Retransmit);

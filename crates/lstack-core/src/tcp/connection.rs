@@ -52,6 +52,10 @@ pub(super) struct Connection {
     pub shut_read: bool,
     /// The handshake was completed at some time.
     pub was_established: bool,
+    /// There was no memory for data to send, or for a window worth a segment.
+    pub out_of_memory: bool,
+    /// `Tcp` will tell when there is.
+    pub awaits_memory: bool,
     pub use_timestamps: bool,
     pub use_sack: bool,
     /// What `Tcp`'s timer is armed for; it may be earlier than any deadline.
@@ -286,8 +290,12 @@ pub(super) struct PeerSyn {
 /// Without an MSS option, RFC 9293 3.7.1.
 const DEFAULT_MSS: u16 = 536;
 
-/// No smaller MSS is believed: a peer that announces one wants us to work ourselves to death.
-const PEER_MSS_MIN: u16 = 64;
+/// No smaller MSS is believed: a peer that announces one wants us to work ourselves to death
+/// (Linux's `tcp_min_snd_mss`).
+const PEER_MSS_MIN: u16 = 48;
+
+/// Payload of a segment on the smallest path there is (RFC 791: 68 bytes) with timestamps.
+const PAYLOAD_MIN: u16 = 16;
 
 /// Acknowledgements sent at once when a connection starts or wakes up, as Linux does.
 pub(super) const QUICK_ACKS: u8 = 16;
@@ -321,6 +329,8 @@ impl Connection {
             shut_write: false,
             shut_read: false,
             was_established: false,
+            out_of_memory: false,
+            awaits_memory: false,
             use_timestamps: false,
             use_sack: false,
             armed: NEVER,
@@ -420,8 +430,8 @@ impl Connection {
         if self.settings.mss != 0 {
             mss = mss.min(self.settings.mss.max(PEER_MSS_MIN));
         }
-        let options = if self.use_timestamps { TIMESTAMPS_LEN as u32 } else { 0 };
-        self.snd.mss = u32::from(mss) - options;
+        let options = if self.use_timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
+        self.snd.mss = u32::from(mss.saturating_sub(options).max(PAYLOAD_MIN));
         self.snd.window.mss = self.snd.mss;
     }
 
@@ -432,8 +442,11 @@ impl Connection {
     }
 
     fn mss_of_mtu(&self) -> u16 {
-        let ip_len = if self.key.remote.is_ipv4() { 20 } else { 40 };
-        self.snd.mtu.saturating_sub(ip_len + HEADER_LEN as u16).max(PEER_MSS_MIN)
+        self.snd.mtu.saturating_sub(self.ip_header_len() + HEADER_LEN as u16)
+    }
+
+    pub(super) fn ip_header_len(&self) -> u16 {
+        if self.key.remote.is_ipv4() { 20 } else { 40 }
     }
 
     /// The handshake is complete.
@@ -518,6 +531,15 @@ impl Connection {
         let queued = self.snd.buffer.len() as u64;
         let low = self.settings.not_sent_low;
         queued + queued / 2 <= u64::from(self.snd.limit) && (low == 0 || self.unsent() < low)
+    }
+
+    /// Memory has become free after there was none.
+    pub(super) fn on_memory(&mut self) {
+        self.awaits_memory = false;
+        if core::mem::take(&mut self.out_of_memory) && !self.is_over() {
+            self.tell_if_writable();
+            self.ack_now();
+        }
     }
 
     /// The connection has ended, by whatever way, or never was.

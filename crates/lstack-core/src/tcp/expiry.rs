@@ -11,9 +11,11 @@ const PATIENCE: u64 = 924_600_000;
 /// The same for a connection whose program has gone (`tcp_orphan_retries`).
 const ORPHAN_PATIENCE: u64 = 102_200_000;
 
-/// Probes of a closed window without any answer before giving up (`tcp_retries2`).
-const PROBES_MAX: u8 = 15;
-const ORPHAN_PROBES_MAX: u8 = 8;
+/// Probes of a closed window that must be unanswered before silence counts.
+const PROBES_MIN: u8 = 8;
+
+/// Longest time between two probes of a closed window: what a lost window update costs at most.
+const PERSIST_MAX: u64 = 5_000_000;
 
 impl Connection {
     /// Runs what is due.
@@ -84,14 +86,18 @@ impl Connection {
 
     /// RFC 9293 3.8.6.1. Goes on for as long as the peer answers.
     fn on_persist_timeout(&mut self, env: &mut Env<'_>) {
-        let max = if self.orphan { ORPHAN_PROBES_MAX } else { PROBES_MAX };
-        let user_timeout = self.settings.user_timeout;
         let silent = env.now.saturating_sub(self.keep.last_received_at);
-        if self.keep.unanswered >= max || (user_timeout != 0 && silent >= user_timeout) {
+        let patience = match self.settings.user_timeout {
+            0 if self.orphan => ORPHAN_PATIENCE,
+            0 => PATIENCE,
+            time => time,
+        };
+        let is_tested = self.keep.unanswered >= PROBES_MIN || self.settings.user_timeout != 0;
+        if is_tested && silent >= patience {
             self.time_out(env);
             return;
         }
-        self.keep.unanswered += 1;
+        self.keep.unanswered = self.keep.unanswered.saturating_add(1);
         if self.snd.wnd > 0 {
             self.snd.override_window = true;
         } else {
@@ -100,6 +106,11 @@ impl Connection {
         self.snd.rtt.back_off();
         self.rearm_retransmit(env);
         self.request_output();
+    }
+
+    /// How long to wait for a closed window before probing it.
+    pub(super) fn persist_timeout(&self) -> u64 {
+        self.snd.rtt.rto().min(PERSIST_MAX)
     }
 
     fn is_out_of_patience(&self, env: &Env<'_>, patience: u64) -> bool {

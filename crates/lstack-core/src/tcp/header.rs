@@ -10,6 +10,10 @@ pub(super) const HEADER_LEN: usize = 20;
 /// Bytes that timestamps take, padded.
 pub(super) const TIMESTAMPS_LEN: usize = 12;
 
+/// Bytes of a SACK option: padding, kind and length; and per block.
+pub(super) const SACK_LEAD_LEN: usize = 4;
+pub(super) const SACK_BLOCK_LEN: usize = 8;
+
 /// Largest shift RFC 7323 2.3 allows.
 const WINDOW_SCALE_MAX: u8 = 14;
 
@@ -198,7 +202,7 @@ impl Options {
             len += 4;
         }
         if self.sack.len() > 0 {
-            len += 4 + 8 * self.sack.len();
+            len += SACK_LEAD_LEN + SACK_BLOCK_LEN * self.sack.len();
         }
         len
     }

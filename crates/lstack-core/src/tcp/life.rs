@@ -93,6 +93,10 @@ impl Tcp {
             self.remove_socket(slot);
             return;
         }
+        if connection.out_of_memory && !connection.awaits_memory {
+            connection.awaits_memory = true;
+            self.starved.push(slot);
+        }
         if connection.wants_output && !connection.queued {
             connection.queued = true;
             self.dirty.push_back(slot);

@@ -88,7 +88,7 @@ pub(crate) struct Tcp {
     /// The connection of the last segment: bursts are mostly of one flow.
     last_flow: Option<u32>,
     orphans: usize,
-    /// Sockets that found no memory for data to send.
+    /// Connections that found no memory: for data to send, or to offer a window.
     starved: Vec<u32>,
 }
 
@@ -266,14 +266,14 @@ impl Tcp {
 
     /// Memory was given back: those that had none may try again.
     fn wake_starved(&mut self) {
-        if self.starved.is_empty() || self.shared.pool.free_bytes() == 0 {
+        if self.starved.is_empty() || !self.shared.pool.is_relaxed() {
             return;
         }
         for slot in core::mem::take(&mut self.starved) {
             if let Some(Socket { kind: Kind::Connection(connection), .. }) =
                 self.sockets.get_mut(slot)
             {
-                connection.tell_if_writable();
+                connection.on_memory();
                 self.settle(slot);
             }
         }
@@ -282,6 +282,11 @@ impl Tcp {
     /// Connections that the program has closed and that still have something to send.
     pub(crate) fn orphans(&self) -> usize {
         self.orphans
+    }
+
+    /// Bytes of memory that buffers hold.
+    pub(crate) fn memory(&self) -> usize {
+        self.shared.pool.used_bytes()
     }
 
     fn advance_clock(&mut self, now: Instant) -> u64 {

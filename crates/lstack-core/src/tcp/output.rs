@@ -5,7 +5,10 @@
 //! before the device has taken the segment, so that a refusal only means to come again.
 
 use super::connection::{AckNeed, Connection, Env, ProbeDue, Timer};
-use super::header::{Flags, Header, Options, SackBlock, SackBlocks, Timestamps};
+use super::header::{
+    Flags, HEADER_LEN, Header, Options, SACK_BLOCK_LEN, SACK_LEAD_LEN, SackBlock, SackBlocks,
+    TIMESTAMPS_LEN, Timestamps,
+};
 use super::seq::Seq;
 use super::types::State;
 use crate::config::TcpConfig;
@@ -19,9 +22,8 @@ const QUANTUM: u32 = 64 * 1024;
 /// Longest a corked or `MSG_MORE` remainder waits, as Linux.
 const CORK_TIME: u64 = 200_000;
 
-/// Most SACK blocks beside timestamps, and without.
-const SACK_BLOCKS_MAX: usize = 4;
-const SACK_BLOCKS_WITH_TIMESTAMPS: usize = 3;
+/// Bytes of a header with all the options it can have.
+const HEADER_MAX: usize = 60;
 
 /// IP protocol number.
 pub(super) const PROTOCOL: u8 = 6;
@@ -366,7 +368,7 @@ impl Connection {
         }
         let mut header = self.header(env, range.start, flags);
         // SACK blocks only where they do not push payload out.
-        if len + header.options.len() as u32 > self.snd.mss {
+        if len as usize + header.options.len() > self.snd.mss as usize + self.timestamps_len() {
             header.options.sack = SackBlocks::default();
         }
         let segment_size = (len > self.snd.mss).then_some(self.snd.mss as u16);
@@ -405,16 +407,7 @@ impl Connection {
         let timestamps = self
             .use_timestamps
             .then(|| Timestamps { value: self.timestamp_now(env.now), echo: self.rcv.timestamp });
-        let max = if self.use_timestamps { SACK_BLOCKS_WITH_TIMESTAMPS } else { SACK_BLOCKS_MAX };
-        let mut sack = SackBlocks::default();
-        if let Some(duplicate) = self.ack.dsack {
-            sack.push(duplicate);
-        }
-        if self.use_sack && self.rcv.buffer.has_holes() {
-            for block in self.rcv.buffer.sack_blocks(max - sack.len()).iter() {
-                sack.push(*block);
-            }
-        }
+        let sack = self.sack_to_report();
         Header {
             src_port: self.key.local_port,
             dst_port: self.key.remote_port,
@@ -424,6 +417,30 @@ impl Connection {
             window: (self.select_window(env) >> self.rcv.scale).min(u32::from(u16::MAX)) as u16,
             options: Options { timestamps, sack, ..Options::default() },
         }
+    }
+
+    /// What we have beyond a hole, as far as the header and the path have room for it.
+    fn sack_to_report(&mut self) -> SackBlocks {
+        let mut sack = SackBlocks::default();
+        if self.ack.dsack.is_none() && !self.rcv.buffer.has_holes() {
+            return sack;
+        }
+        let largest = usize::from(self.snd.mtu.saturating_sub(self.ip_header_len()));
+        let taken = HEADER_LEN + self.timestamps_len() + SACK_LEAD_LEN;
+        let max = HEADER_MAX.min(largest).saturating_sub(taken) / SACK_BLOCK_LEN;
+        if let Some(duplicate) = self.ack.dsack.filter(|_| max > 0) {
+            sack.push(duplicate);
+        }
+        if self.use_sack {
+            for block in self.rcv.buffer.sack_blocks(max - sack.len()).iter() {
+                sack.push(*block);
+            }
+        }
+        sack
+    }
+
+    fn timestamps_len(&self) -> usize {
+        if self.use_timestamps { TIMESTAMPS_LEN } else { 0 }
     }
 
     /// Hands a segment to the device and notes what it acknowledged.
@@ -486,13 +503,16 @@ impl Connection {
 
     /// The window to offer, RFC 9293 3.8.6.2.2: never less than was offered, and more only when it
     /// is worth a segment.
-    pub(super) fn select_window(&self, env: &Env<'_>) -> u32 {
+    pub(super) fn select_window(&mut self, env: &Env<'_>) -> u32 {
         let limit = self.rcv.limit;
-        let mut free = limit.saturating_sub(self.rcv.buffer.ready() as u32);
-        // Under memory pressure nobody is offered more than a part of what is left.
-        free = free.min((env.pool.free_bytes() / 4) as u32);
+        let room = limit.saturating_sub(self.rcv.buffer.ready() as u32);
         let offered = self.rcv_wnd();
         let worth = u32::from(self.rcv.mss).min(limit / 2).max(1);
+        // Under memory pressure nobody is offered more than a part of what is left.
+        let free = room.min(u32::try_from(env.pool.free_bytes() / 4).unwrap_or(u32::MAX));
+        if free < worth && room >= worth {
+            self.out_of_memory = true;
+        }
         let unit = 1 << self.rcv.scale;
         if free < offered + worth {
             // Rounded up: rounded down it would shrink.

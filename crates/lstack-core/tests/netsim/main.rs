@@ -8,4 +8,5 @@ mod echo;
 mod fragments;
 mod garbage;
 mod steering;
+mod tcp;
 mod udp;

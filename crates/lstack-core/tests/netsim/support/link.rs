@@ -43,7 +43,8 @@ impl Default for LinkModel {
 pub struct Wire {
     pub model: LinkModel,
     random: SplitMix,
-    busy_until: Instant,
+    /// In nanoseconds: a full frame of 10 Gbit/s takes 1.2 microseconds.
+    busy_until: u64,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     serial: u64,
 }
@@ -53,38 +54,37 @@ impl Wire {
         Self {
             model,
             random: SplitMix::new(seed),
-            busy_until: Instant::ZERO,
+            busy_until: 0,
             in_flight: BinaryHeap::new(),
             serial: 0,
         }
     }
 
     pub fn send(&mut self, now: Instant, frame: Vec<u8>) {
-        let start = now.max(self.busy_until);
+        let start = (now.as_micros() * 1_000).max(self.busy_until);
+        self.busy_until = start;
         if let Some(rate) = self.model.bits_per_second {
-            let backlog = (start - now).as_micros() * u128::from(rate) / 8_000_000;
-            if backlog > self.model.queue_bytes as u128 {
+            let waiting = u128::from(start - now.as_micros() * 1_000);
+            if waiting * u128::from(rate) / 8_000_000_000 > self.model.queue_bytes as u128 {
                 return;
             }
             // Preamble, FCS and gap belong to the time on the wire.
             let bits = (frame.len() as u64 + 24) * 8;
-            self.busy_until = start + Duration::from_micros((bits * 1_000_000).div_ceil(rate));
-        } else {
-            self.busy_until = start;
+            self.busy_until += (bits * 1_000_000_000).div_ceil(rate);
         }
+        let sent = Instant::from_micros(self.busy_until.div_ceil(1_000));
         if self.random.chance(self.model.loss) {
             return;
         }
         let copies = if self.random.chance(self.model.duplicate) { 2 } else { 1 };
-        for _ in 0..copies {
-            let mut copy = frame.clone();
+        for mut copy in std::iter::repeat_n(frame, copies) {
             let is_ip = copy.get(12..14) == Some(&[8, 0]);
             if is_ip && self.random.chance(self.model.corrupt) {
                 let bit = self.random.below(8 * (copy.len() as u64 - 14));
                 copy[14 + bit as usize / 8] ^= 1 << (bit % 8);
             }
             let jitter = self.random.below(self.model.jitter.as_micros() as u64 + 1);
-            let arrival = self.busy_until + self.model.latency + Duration::from_micros(jitter);
+            let arrival = sent + self.model.latency + Duration::from_micros(jitter);
             self.serial += 1;
             self.in_flight.push(Reverse((arrival, self.serial, copy)));
         }

@@ -1,0 +1,5 @@
+//! TCP between two stacks.
+
+mod goodput;
+mod pump;
+mod transfer;
