@@ -3,6 +3,9 @@
 //! Called once, by the thread whose socket call starts the stacks. Everything that can be wrong on
 //! the operator's side ends here as one sentence that says what, where and what to do.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use dpdk::{Eal, EalError, Negotiated, PoolConfig, PoolError, Port, PortError, PortRequest};
 use dpdk::{Mempool, QueuePools, Started};
 use lstack_config::Config;
@@ -31,6 +34,9 @@ pub enum DeviceError {
     /// The interface, file or card that `dpdk_args` names is not there.
     #[error("a device of dpdk_args does not exist: {0}")]
     Missing(String),
+    /// A memif client found nobody at its socket.
+    #[error("no server at the other end of the memif, start the program with role=server: {0}")]
+    NoServer(String),
     /// Somebody else has the device.
     #[error("a device of dpdk_args is in use by another process: {0}")]
     Busy(String),
@@ -67,6 +73,9 @@ impl From<PortError> for DeviceError {
 /// DPDK and its drivers report causes as text only.
 fn classify(words: String) -> Option<DeviceError> {
     let says = |causes: &[&str]| causes.iter().any(|cause| words.contains(cause));
+    if says(&["memif_connect_client"]) {
+        return Some(DeviceError::NoServer(words));
+    }
     if says(&["Permission denied", "Operation not permitted"]) {
         return Some(DeviceError::Permission(words));
     }
@@ -106,8 +115,18 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
         vlan_strip: false,
     })?;
     let pools = pools(&eal, config, &mut negotiated)?;
+    let memif = Memif::of(&config.dpdk_args);
+    if let Some(Memif::Client { socket: Some(socket) }) = memif {
+        wait_for_server(socket, config.link_up_timeout);
+    }
     let Started { queues, port } = port.start(&negotiated, pools)?;
-    let up = port.wait_for_link(config.link_up_timeout);
+    let patience = match memif {
+        // Its link comes up when a client attaches. A server that waited for that would not be
+        // listening yet when the client calls.
+        Some(Memif::Server) => Duration::ZERO,
+        _ => config.link_up_timeout,
+    };
+    let up = port.wait_for_link(patience);
     log::info!(
         "device {} ({}), address {}: {} queue(s), MTU {}, {}",
         info.name,
@@ -132,6 +151,42 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
     });
     Ok(links.collect())
 }
+
+/// Which end of a shared-memory link the device is.
+#[derive(Debug, PartialEq, Eq)]
+enum Memif<'a> {
+    Server,
+    Client {
+        /// The server's socket, if it has a place in the file system.
+        socket: Option<&'a Path>,
+    },
+}
+
+impl<'a> Memif<'a> {
+    /// Reads the driver's arguments: `net_memif0,role=server,socket=PATH,…`; it is a client unless
+    /// told otherwise.
+    fn of(dpdk_args: &'a [String]) -> Option<Self> {
+        let device = dpdk_args.iter().find(|arg| arg.contains("net_memif"))?;
+        let value = |key: &str| device.split(',').find_map(|word| word.strip_prefix(key));
+        if value("role=") == Some("server") {
+            return Some(Self::Server);
+        }
+        let named = value("socket-abstract=") == Some("no");
+        Some(Self::Client { socket: value("socket=").filter(|_| named).map(Path::new) })
+    }
+}
+
+/// The driver's client gives up at once when the server is not there yet; two programs started
+/// together must not depend on who is first.
+fn wait_for_server(socket: &Path, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while !socket.exists() && Instant::now() < deadline {
+        std::thread::sleep(SERVER_LOOK);
+    }
+}
+
+/// Short against the start of a device (over 100 ms), long against a look at the file system.
+const SERVER_LOOK: Duration = Duration::from_millis(5);
 
 /// Whether a descriptor belongs to a device, and must survive a program that closes what it does
 /// not know.
