@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <linux/if_packet.h>
 #include <linux/mempolicy.h>
 #include <poll.h>
 #include <signal.h>
@@ -99,6 +100,17 @@ int lstack_dpdk_getsockopt(int fd, int level, int name, void *value, socklen_t *
 
 int lstack_dpdk_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
+	unsigned int fanout;
+
+	/*
+	 * net_af_packet asks the kernel to reassemble IP packets before they reach its ring, whose
+	 * slots hold single frames: whatever is longer would arrive cut off.
+	 */
+	if (level == SOL_PACKET && name == PACKET_FANOUT && len == sizeof(fanout)) {
+		memcpy(&fanout, value, sizeof(fanout));
+		fanout &= ~((unsigned int)PACKET_FANOUT_FLAG_DEFRAG << 16);
+		return (int)syscall(SYS_setsockopt, fd, level, name, &fanout, len);
+	}
 	return (int)syscall(SYS_setsockopt, fd, level, name, value, len);
 }
 

@@ -81,8 +81,10 @@ impl Eal {
     /// DPDK's version, as it says it.
     #[must_use]
     pub fn version(&self) -> String {
-        // SAFETY: returns a static string.
-        let version = unsafe { CStr::from_ptr(sys::rte_version()) };
+        // SAFETY: no conditions.
+        let version = unsafe { sys::rte_version() };
+        // SAFETY: a static string.
+        let version = unsafe { CStr::from_ptr(version) };
         version.to_string_lossy().into_owned()
     }
 }
@@ -113,8 +115,10 @@ fn start(mut argv: Vec<*mut std::ffi::c_char>) -> Result<(), i32> {
 
 /// DPDK makes a directory for files to share with other processes, also when it shares none.
 fn remove_runtime_dir() {
-    // SAFETY: returns a static string, empty before it is known.
-    let dir = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
+    // SAFETY: no conditions.
+    let dir = unsafe { sys::rte_eal_get_runtime_dir() };
+    // SAFETY: a static string, empty before it is known.
+    let dir = unsafe { CStr::from_ptr(dir) };
     let dir = dir.to_string_lossy();
     if !dir.is_empty() {
         // Fails, as it should, when something is in it.
@@ -124,8 +128,10 @@ fn remove_runtime_dir() {
 
 /// DPDK's text for an error number.
 pub(crate) fn strerror(errno: i32) -> String {
-    // SAFETY: returns a string of the calling thread, valid until the next call.
-    let text = unsafe { CStr::from_ptr(sys::rte_strerror(errno.abs())) };
+    // SAFETY: no conditions.
+    let text = unsafe { sys::rte_strerror(errno.abs()) };
+    // SAFETY: a string of the calling thread, valid until the next call.
+    let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
 

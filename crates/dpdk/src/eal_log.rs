@@ -61,6 +61,7 @@ fn forward(level: u32, line: &str) {
     if level <= Level::Warn
         && let Some(lines) = complaints().as_mut()
         && lines.len() < COMPLAINTS_MAX
+        && lines.iter().all(|known| known != line)
     {
         lines.push(line.to_owned());
     }
@@ -74,6 +75,11 @@ const EXPECTED: &[&str] = &[
     // The tap driver is told so: see dpdk-sys/c/os.c.
     "rt-signals are in use",
     "No Rx trigger signal available",
+    // It can do without traffic classes of the kernel, and there are no secondary processes.
+    "Specified qdisc kind is unknown",
+    "multiq qdisc",
+    "Disabling rte flow support",
+    "Failed to send start req to secondary",
     // --no-huge and --no-telemetry are what we asked for.
     "Telemetry disabled",
 ];

@@ -56,6 +56,8 @@ pub struct PortRequest {
 /// What a device will do: the request cut down to what it offers. All false is a valid device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
+    /// Hardware address to send from and to listen to.
+    pub mac: [u8; 6],
     /// Queue pairs; fewer than asked for if the device has fewer.
     pub queues: u16,
     /// Descriptors of a receive queue.
@@ -114,7 +116,7 @@ pub struct StartedPort {
     id: u16,
     name: String,
     /// The device returns packets to them until it is closed, so they go after it.
-    _pools: Vec<QueuePools>,
+    pools: Vec<QueuePools>,
     _eal: Eal,
 }
 
@@ -261,6 +263,7 @@ impl Port {
         let rx = |capability| rx_capable & capability != 0;
         let tx = |capability| tx_capable & capability != 0;
         Ok(Negotiated {
+            mac: self.own_address(),
             queues,
             rx_descriptors: clamp(request.rx_descriptors, &device.rx_desc_lim),
             tx_descriptors: clamp(request.tx_descriptors, &device.tx_desc_lim),
@@ -278,6 +281,18 @@ impl Port {
             vlan_strip: request.vlan_strip && rx(sys::LS_RX_VLAN_STRIP),
             device_mtu,
         })
+    }
+
+    /// A tap device reports the address of the kernel's end of the cable. Two hosts with one address
+    /// on a cable do not hear each other, and a bridge the kernel's end belongs to would keep every
+    /// frame for itself: this end gets an address next to it.
+    fn own_address(&self) -> [u8; 6] {
+        let mut mac = self.info.mac;
+        if self.info.driver == "net_tap" {
+            mac[0] |= LOCALLY_ADMINISTERED;
+            mac[5] ^= 1;
+        }
+        mac
     }
 
     /// The MTU, and what of it the device is told.
@@ -317,9 +332,8 @@ impl Port {
         assert_eq!(usize::from(negotiated.queues), pools.len(), "one entry per queue");
         let configuration = configuration(negotiated, &device, &info.driver);
         // From here on dropping `port` closes the device, also after an error.
-        let port =
-            Arc::new(StartedPort { id, name: info.name.clone(), _pools: pools.clone(), _eal: eal });
-        preserved(|| configure_and_start(id, negotiated, &configuration, &pools)).map_err(
+        let port = Arc::new(StartedPort { id, name: info.name.clone(), pools, _eal: eal });
+        preserved(|| configure_and_start(id, negotiated, &configuration, &port.pools)).map_err(
             |(step, error)| PortError::Refused {
                 device: info.name.clone(),
                 step,
@@ -327,7 +341,7 @@ impl Port {
             },
         )?;
         let queues = (0..negotiated.queues)
-            .zip(&pools)
+            .zip(&port.pools)
             .map(|(queue, pools)| {
                 let wake = wake::of_queue(id, queue, &info.driver, device.if_index);
                 QueuePair::new(Arc::clone(&port), queue, pools.tx.clone(), wake)
@@ -495,6 +509,9 @@ fn because(complaints: &[String]) -> String {
 
 /// What an Ethernet device has unless it says otherwise.
 const ETHERNET_MTU: u16 = 1500;
+
+/// The bit of an address's first byte that says no manufacturer gave it.
+const LOCALLY_ADMINISTERED: u8 = 2;
 
 /// Ethernet header and checksum, which DPDK's frame limits count.
 const FRAME_OVERHEAD: u32 = 18;

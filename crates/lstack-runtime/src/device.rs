@@ -76,11 +76,12 @@ fn classify(words: String) -> Option<DeviceError> {
     if says(&["memif_connect_client"]) {
         return Some(DeviceError::NoServer(words));
     }
+    // First: a missing mount of them is reported as missing permission.
+    if says(&["hugepage"]) {
+        return Some(DeviceError::HugePages(words));
+    }
     if says(&["Permission denied", "Operation not permitted"]) {
         return Some(DeviceError::Permission(words));
-    }
-    if says(&["hugepage", "Cannot get hugepage information"]) {
-        return Some(DeviceError::HugePages(words));
     }
     if says(&["Cannot allocate memory", "Cannot init memory", "out of memory"]) {
         return Some(DeviceError::Memory(words));
@@ -131,7 +132,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
         "device {} ({}), address {}: {} queue(s), MTU {}, {}",
         info.name,
         info.driver,
-        hardware_address(info.mac),
+        hardware_address(negotiated.mac),
         negotiated.queues,
         negotiated.mtu,
         if up { "link up" } else { "link down" }
@@ -144,7 +145,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
             negotiated.queues
         );
     }
-    let caps = caps(info.mac, &negotiated);
+    let caps = caps(&negotiated);
     let links = queues.into_iter().map(|queues| {
         let link: Box<dyn Link> = Box::new(DpdkLink::new(queues, caps));
         link
@@ -195,9 +196,9 @@ pub fn is_device_descriptor(fd: std::os::fd::RawFd) -> bool {
     dpdk::owns_descriptor(fd)
 }
 
-fn caps(mac: [u8; 6], negotiated: &Negotiated) -> LinkCaps {
+fn caps(negotiated: &Negotiated) -> LinkCaps {
     LinkCaps {
-        mac,
+        mac: negotiated.mac,
         mtu: negotiated.mtu,
         tx_ip_checksum: negotiated.tx_ip_checksum,
         tx_tcp_checksum: negotiated.tx_tcp_checksum,

@@ -14,7 +14,6 @@ use crate::link::Link;
 
 /// A queue pair and what is on its way to or from it.
 pub(crate) struct DpdkLink<Q: Queues = QueuePair> {
-    queues: Q,
     caps: LinkCaps,
     /// Received, not yet given back.
     received: Batch<Q::Packet>,
@@ -26,6 +25,8 @@ pub(crate) struct DpdkLink<Q: Queues = QueuePair> {
     /// Where packets of several segments are joined.
     joined: Vec<u8>,
     counters: Counters,
+    /// Last: all packets must be back when the device and their pool go.
+    queues: Q,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +44,6 @@ impl<Q: Queues> DpdkLink<Q> {
     /// Over a started queue pair of a device with these properties.
     pub(crate) fn new(queues: Q, caps: LinkCaps) -> Self {
         Self {
-            queues,
             caps,
             received: Batch::with_capacity(RX_BURST),
             stock: Batch::with_capacity(STOCK),
@@ -51,6 +51,7 @@ impl<Q: Queues> DpdkLink<Q> {
             pending: Batch::with_capacity(PENDING_MAX),
             joined: vec![0; JOINED_MAX],
             counters: Counters::default(),
+            queues,
         }
     }
 
