@@ -77,14 +77,17 @@ impl TimerWheel {
                 break;
             }
             self.now = self.now.max(start);
-            let id = self.heads[level * SLOTS + slot];
-            let node = self.nodes[id as usize];
-            self.unlink(id, node);
+            let bucket = level * SLOTS + slot;
             if level == 0 {
                 self.armed -= 1;
-                return Some(id);
+                return Some(self.take_head(bucket));
             }
-            self.insert(id);
+            // All of the slot at once: one left behind would no longer come after the timers of the
+            // levels below, and be overtaken by the present.
+            while self.heads[bucket] != NONE {
+                let id = self.take_head(bucket);
+                self.insert(id);
+            }
         }
         self.now = self.now.max(now);
         None
@@ -128,6 +131,13 @@ impl TimerWheel {
         node.bucket = bucket as u16;
         self.heads[bucket] = id;
         self.occupied[level] |= 1 << slot;
+    }
+
+    fn take_head(&mut self, bucket: usize) -> u32 {
+        let id = self.heads[bucket];
+        let node = self.nodes[id as usize];
+        self.unlink(id, node);
+        id
     }
 
     fn unlink(&mut self, id: u32, node: Node) {
@@ -194,6 +204,43 @@ mod tests {
         wheel.arm(3, 10);
         assert_eq!(wheel.pop_due(1_000), None);
         assert_eq!(drain(&mut wheel, 1_001), [3]);
+    }
+
+    #[test]
+    fn timers_that_share_a_slot_all_fire_however_far_time_jumps() {
+        let mut wheel = TimerWheel::new();
+        // One slot of level 2; the last one armed is its head.
+        for (id, deadline) in [4_200, 4_300, 8_000].iter().enumerate() {
+            wheel.arm(id as u32, *deadline);
+        }
+        assert_eq!(drain(&mut wheel, 8_100), [0, 1, 2]);
+        assert_eq!(wheel.next_deadline(), None);
+    }
+
+    #[test]
+    fn jumps_of_any_length_fire_what_is_due_and_nothing_else() {
+        let mut wheel = TimerWheel::new();
+        let mut armed = std::collections::BTreeMap::new();
+        let mut state = 99_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        let mut now = 4_294_960_000;
+        for round in 0..20_000 {
+            let id = (random() % 64) as u32;
+            let deadline = now + 1 + (random() >> (random() % 31));
+            wheel.arm(id, deadline);
+            armed.insert(id, deadline);
+            if round % 3 == 0 {
+                now += random() >> (random() % 31);
+                let fired = drain(&mut wheel, now);
+                let due: Vec<u32> =
+                    armed.iter().filter(|(_, at)| **at <= now).map(|(&id, _)| id).collect();
+                armed.retain(|_, at| *at > now);
+                assert_eq!(fired, due, "at {now}");
+            }
+        }
     }
 
     #[test]
