@@ -45,7 +45,7 @@ pub fn flow_owner(local: SocketAddr, remote: SocketAddr, key: u64, count: u16) -
     for end in [first, second] {
         match end.ip() {
             IpAddr::V4(ip) => {
-                hasher.write_u64(u64::from(ip.to_bits()) << 16 | u64::from(end.port()))
+                hasher.write_u64(u64::from(ip.to_bits()) << 16 | u64::from(end.port()));
             }
             IpAddr::V6(ip) => {
                 hasher.write_u128(ip.to_bits());

@@ -21,13 +21,16 @@ impl Sum {
             }
         }
         let mut sum = self.0 + lanes.iter().sum::<u64>();
-        let mut words = blocks.remainder().chunks_exact(2);
+        let mut words = blocks.remainder().chunks_exact(4);
         for word in &mut words {
-            sum += u64::from(u16::from_ne_bytes([word[0], word[1]]));
+            sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
         }
-        if let [last] = *words.remainder() {
-            sum += u64::from(u16::from_ne_bytes([last, 0]));
-        }
+        sum += match *words.remainder() {
+            [a, b, c] => u64::from(u32::from_ne_bytes([a, b, c, 0])),
+            [a, b] => u64::from(u16::from_ne_bytes([a, b])),
+            [a] => u64::from(u16::from_ne_bytes([a, 0])),
+            _ => 0,
+        };
         Self(sum)
     }
 

@@ -433,6 +433,14 @@ impl Interface {
             || self.neighbors.wants_transmit()
     }
 
+    /// Whether there is nothing to send beside what the transports have.
+    fn has_no_control(&self, now: Instant) -> bool {
+        self.outbox.is_empty()
+            && self.replies.is_empty()
+            && !self.neighbors.wants_transmit()
+            && self.announcements.next_deadline().is_none_or(|due| due > now)
+    }
+
     fn path_mtu_v4(&self, now: Instant, dst: core::net::Ipv4Addr) -> u16 {
         self.path_mtus.get(now, dst, self.caps.mtu)
     }

@@ -300,7 +300,7 @@ impl Part {
     fn of(header: &Ipv4Header, len: usize) -> Result<Self, DropReason> {
         let start = header.fragment_offset();
         let end = start + len;
-        let breaks_grid = header.more_fragments() && len % 8 != 0;
+        let breaks_grid = header.more_fragments() && !len.is_multiple_of(8);
         if len == 0 || breaks_grid || end + header.header_len > wire::IPV4_TOTAL_MAX {
             return Err(DropReason::BadFragment);
         }

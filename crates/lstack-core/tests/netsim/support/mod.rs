@@ -98,7 +98,7 @@ impl Net {
             change(side, &mut config);
             Host::new(config, &mut random, now)
         });
-        let wires = [(); 2].map(|()| Wire::new(model.clone(), random.next_u64()));
+        let wires = [model.clone(), model].map(|model| Wire::new(model, random.next_u64()));
         Self { now, hosts, wires }
     }
 
