@@ -284,7 +284,7 @@ fn generate(dpdk: &Dpdk, out: &Path) {
         .clang_args(&dpdk.cflags)
         .allowlist_function("rte_(openlog_stream|log_cur_msg_loglevel|log_set_global_level)")
         .allowlist_function("rte_(eal_init|eal_get_runtime_dir|strerror|version)")
-        .allowlist_function("rte_(pktmbuf_pool_create|mempool_free|mempool_avail_count)")
+        .allowlist_function("rte_(mempool_free|mempool_avail_count)")
         .allowlist_function("rte_eth_(dev_info_get|dev_configure|dev_start|dev_stop|dev_close)")
         .allowlist_function("rte_eth_(rx|tx)_queue_setup")
         .allowlist_function("rte_eth_dev_(adjust_nb_rx_tx_desc|get_mtu|get_name_by_port)")

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <rte_eal.h>
 #include <rte_lcore.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_prefetch.h>
 
 #include "wrapper.h"
@@ -112,6 +114,51 @@ void ls_mbuf_tx_offload(struct rte_mbuf *packet, uint64_t flags, uint64_t l2_len
 {
 	packet->ol_flags = flags;
 	packet->tx_offload = rte_mbuf_tx_offload(l2_len, l3_len, l4_len, segment_size, 0, 0, 0);
+}
+
+/* Without huge pages and with virtual addresses for devices, memory is contiguous for a device
+ * wherever it is for us. DPDK does not see that and would give each packet pages of its own. */
+static int packs_densely(void)
+{
+	return !rte_eal_has_hugepages() && rte_eal_iova_mode() == RTE_IOVA_VA;
+}
+
+/* What packing leaves out: the address for devices, which is our own. */
+static void set_device_address(struct rte_mempool *pool, void *argument, void *object,
+			       unsigned int index)
+{
+	struct rte_mbuf *packet = object;
+
+	rte_mempool_get_header(object)->iova = (rte_iova_t)(uintptr_t)object;
+	rte_mbuf_iova_set(packet, (rte_iova_t)(uintptr_t)packet->buf_addr);
+}
+
+struct rte_mempool *ls_pool_create(const char *name, unsigned int count, unsigned int cache,
+				   uint16_t data_room)
+{
+	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = data_room };
+	unsigned int flags = packs_densely() ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
+	struct rte_mempool *pool;
+	int error;
+
+	pool = rte_mempool_create_empty(name, count, (unsigned int)sizeof(struct rte_mbuf) + data_room,
+					cache, sizeof(private), SOCKET_ID_ANY, flags);
+	if (pool == NULL)
+		return NULL;
+	error = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (error == 0) {
+		rte_pktmbuf_pool_init(pool, &private);
+		error = rte_mempool_populate_default(pool);
+	}
+	if (error < 0) {
+		rte_mempool_free(pool);
+		rte_errno = -error;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	if (flags != 0)
+		rte_mempool_obj_iter(pool, set_device_address, NULL);
+	return pool;
 }
 
 uint64_t ls_mbuf_footprint(uint32_t data_room)

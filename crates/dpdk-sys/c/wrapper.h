@@ -74,7 +74,10 @@ uint16_t ls_mbuf_refcnt(const struct rte_mbuf *packet);
 void ls_mbuf_tx_offload(struct rte_mbuf *packet, uint64_t flags, uint64_t l2_len, uint64_t l3_len,
 			uint64_t l4_len, uint64_t segment_size);
 
-/* Memory one packet takes in a pool whose packets hold `data_room` bytes. */
+/* A pool of packets that hold `data_room` bytes, headroom included; NULL: see ls_errno(). */
+struct rte_mempool *ls_pool_create(const char *name, unsigned int count, unsigned int cache,
+				   uint16_t data_room);
+/* Memory one packet takes in such a pool. */
 uint64_t ls_mbuf_footprint(uint32_t data_room);
 
 /* The error of the last failed call of this thread, positive. */

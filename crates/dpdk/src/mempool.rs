@@ -94,14 +94,7 @@ impl Mempool {
         let cache = PoolConfig::CACHE.min(config.packets * 2 / 3);
         // SAFETY: DPDK runs (`eal`), the name is a C string that DPDK copies.
         let pool = unsafe {
-            sys::rte_pktmbuf_pool_create(
-                name.as_ptr(),
-                config.packets,
-                cache,
-                0,
-                config.data_room(),
-                ANY_SOCKET,
-            )
+            sys::ls_pool_create(name.as_ptr(), config.packets, cache, config.data_room())
         };
         let Some(pool) = NonNull::new(pool) else {
             // SAFETY: reads a thread-local number.
@@ -150,9 +143,6 @@ impl Drop for Pool {
         unsafe { sys::rte_mempool_free(self.pool.as_ptr()) };
     }
 }
-
-/// Memory on any NUMA node.
-const ANY_SOCKET: i32 = -1;
 
 /// What DPDK leaves free in front of a packet.
 const HEADROOM: u16 = 128;
