@@ -7,16 +7,37 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "wrapper.h"
+
+/* Both libraries print to stderr unless told otherwise. */
+static int print_to_log(int level, const char *format, va_list arguments)
+{
+	return rte_vlog(RTE_LOG_INFO, RTE_LOGTYPE_EAL, format, arguments);
+}
+
+static void silence(void *handle, const char *setter)
+{
+	void *(*set_print)(int (*)(int, const char *, va_list));
+
+	*(void **)&set_print = dlsym(handle, setter);
+	if (set_print != NULL)
+		set_print(print_to_log);
+}
 
 static void *library_symbol(const char *library, const char *name)
 {
 	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
 	void *symbol = handle != NULL ? dlsym(handle, name) : NULL;
 
+	if (handle != NULL) {
+		/* libxdp brings libbpf along. */
+		silence(handle, "libbpf_set_print");
+		silence(handle, "libxdp_set_print");
+	}
 	if (symbol == NULL)
 		rte_log(RTE_LOG_ERR, RTE_LOGTYPE_EAL,
 			"AF_XDP needs %s (apt-get install libxdp1 libbpf1): %s\n", library,

@@ -7,7 +7,8 @@
 use std::mem::MaybeUninit;
 
 /// Runs `call` with all signals blocked, so that the threads it makes never handle any, and puts
-/// the thread's signal mask, its CPU affinity and the process's limit of descriptors back.
+/// the thread's signal mask, its CPU affinity and the process's limits of descriptors and locked
+/// memory back.
 pub(crate) fn preserved<R>(call: impl FnOnce() -> R) -> R {
     let _state = Preserved::take();
     call()
@@ -17,7 +18,7 @@ struct Preserved {
     signals: libc::sigset_t,
     /// `None` when it could not be read (more CPUs than the type holds): then it is left alone.
     affinity: Option<libc::cpu_set_t>,
-    descriptors: Option<libc::rlimit>,
+    limits: [Option<libc::rlimit>; LIMITS.len()],
 }
 
 impl Preserved {
@@ -36,25 +37,23 @@ impl Preserved {
         // SAFETY: all zero is a valid set, and the call only writes bits.
         let affinity = (error == 0).then(|| unsafe { affinity.assume_init() });
 
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` is a valid place to write to.
-        let error = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-
         Self {
             // SAFETY: all zero is a valid set, and the call only writes bits.
             signals: unsafe { signals.assume_init() },
             affinity,
-            descriptors: (error == 0).then_some(limit),
+            limits: LIMITS.map(limit),
         }
     }
 }
 
 impl Drop for Preserved {
     fn drop(&mut self) {
-        let Self { signals, affinity, descriptors } = self;
-        if let Some(limit) = descriptors {
-            // SAFETY: a valid limit, read before.
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) };
+        let Self { signals, affinity, limits } = self;
+        for (resource, limit) in LIMITS.into_iter().zip(limits) {
+            if let Some(limit) = limit {
+                // SAFETY: a valid limit, read before.
+                unsafe { libc::setrlimit(resource, limit) };
+            }
         }
         if let Some(set) = affinity {
             // SAFETY: a valid set of that size, read before.
@@ -64,6 +63,16 @@ impl Drop for Preserved {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, signals, std::ptr::null_mut()) };
     }
 }
+
+fn limit(resource: libc::__rlimit_resource_t) -> Option<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place to write to.
+    let error = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    (error == 0).then_some(limit)
+}
+
+/// DPDK raises the first when it shares huge pages, libbpf the second.
+const LIMITS: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_NOFILE, libc::RLIMIT_MEMLOCK];
 
 /// CPUs the calling thread may run on, ascending; empty when that cannot be told.
 pub(crate) fn allowed_cpus() -> Vec<usize> {

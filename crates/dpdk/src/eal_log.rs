@@ -80,6 +80,7 @@ const EXPECTED: &[&str] = &[
     "multiq qdisc",
     "Disabling rte flow support",
     "Failed to send start req to secondary",
+    "Failed to register mp action callback",
     // --no-huge and --no-telemetry are what we asked for.
     "Telemetry disabled",
 ];

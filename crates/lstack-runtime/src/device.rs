@@ -89,7 +89,7 @@ fn classify(words: String) -> Option<DeviceError> {
     if says(&["Device or resource busy", "Address already in use"]) {
         return Some(DeviceError::Busy(words));
     }
-    if says(&["No such device", "No such file", "ioctl failed (SIOCGIFINDEX)", "not found"]) {
+    if says(&["No such device", "No such file", "Invalid socket directory"]) {
         return Some(DeviceError::Missing(words));
     }
     None
@@ -355,7 +355,7 @@ mod tests {
         let of = |words: &str| classify(words.to_owned());
         let denied = of("net_tap: Unable to open /dev/net/tun interface: Operation not permitted");
         assert!(matches!(denied, Some(DeviceError::Permission(_))));
-        let missing = of("rte_pmd_init_internals(): ioctl failed (SIOCGIFINDEX)");
+        let missing = of("net_af_packet0: ioctl failed (SIOCGIFINDEX):No such device");
         assert!(matches!(missing, Some(DeviceError::Missing(_))));
         assert!(matches!(of("Device or resource busy"), Some(DeviceError::Busy(_))));
         assert!(matches!(of("Cannot get hugepage information."), Some(DeviceError::HugePages(_))));
