@@ -58,7 +58,8 @@ bitflags! {
     /// What `poll` and `epoll` would say of a socket. Bit values are Linux's `EPOLL*`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Readiness: u32 {
-        /// Data, end of stream, a connection to accept, or a pending error (`EPOLLIN`).
+        /// Data, end of stream, or a connection to accept (`EPOLLIN`). A pending error sets it on
+        /// TCP, where it ends the stream; on UDP it shows as `ERROR` alone, as on Linux.
         const READABLE = 0x1;
         /// Urgent data (`EPOLLPRI`).
         const PRIORITY = 0x2;

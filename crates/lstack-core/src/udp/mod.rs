@@ -137,8 +137,6 @@ counters! {
         udp_drop_no_port,
         /// The socket's queue was full.
         udp_drop_queue_full,
-        /// The socket no longer receives.
-        udp_drop_shut_down,
         /// Errors reported to sockets.
         udp_errors_delivered,
         /// Sends that the device had no room for.
@@ -331,7 +329,8 @@ impl Udp {
     }
 
     /// Ends one or both directions, also where the socket is not connected (Linux then complains
-    /// and does it all the same).
+    /// and does it all the same). As on Linux, datagrams still come in afterwards; only an empty
+    /// queue reads as the end.
     pub(crate) fn shutdown(&mut self, id: SocketId, how: Shutdown) -> Result<(), NotConnected> {
         let Self { sockets, events, .. } = self;
         let socket = find_mut(sockets, id).ok_or(NotConnected)?;
@@ -484,9 +483,6 @@ impl Udp {
         let Self { sockets, events, spares, .. } = self;
         let entry = &mut sockets[slot as usize];
         let Some(socket) = &mut entry.socket else { return Delivery::NoSocket };
-        if socket.read_shut {
-            return Delivery::ShutDown;
-        }
         if !socket.queue.push(datagram.record, datagram.payload(), spares) {
             return Delivery::QueueFull;
         }
@@ -506,7 +502,6 @@ impl Udp {
         let counter = match delivery {
             Delivery::Queued => &mut self.counters.udp_datagrams_rx,
             Delivery::QueueFull => &mut self.counters.udp_drop_queue_full,
-            Delivery::ShutDown => &mut self.counters.udp_drop_shut_down,
             Delivery::NoSocket => &mut self.counters.udp_drop_no_port,
         };
         *counter += 1;
@@ -561,7 +556,6 @@ impl Udp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Delivery {
     NoSocket,
-    ShutDown,
     QueueFull,
     Queued,
 }

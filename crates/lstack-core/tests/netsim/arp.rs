@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use lstack_core::{Instant, Readiness, StackConfig};
+use lstack_core::{Instant, Readiness, SocketError, StackConfig};
 use smoltcp::wire::ArpOperation::{Reply, Request};
 
 use crate::support::frames::{
@@ -102,6 +102,18 @@ fn a_question_is_asked_three_times_a_second_apart() {
     // As on Linux, the socket hears nothing of it.
     assert_eq!(lone.host.stack.readiness(socket), Readiness::WRITABLE);
     assert_eq!(lone.host.stack.next_deadline(), None);
+}
+
+#[test]
+fn a_connection_to_nobody_fails_with_the_neighbour() {
+    let mut lone = lone();
+    let socket = lone.host.stack.tcp_open().unwrap();
+    lone.host.stack.tcp_connect(lone.now, socket, (STRANGER, 80).into()).unwrap();
+    lone.pass(Duration::from_millis(2_999));
+    assert_eq!(lone.host.stack.take_error(socket), None);
+    lone.pass(Duration::from_millis(1));
+    assert!(lone.host.stack.readiness(socket).contains(Readiness::ERROR));
+    assert_eq!(lone.host.stack.take_error(socket), Some(SocketError::HostUnreachable));
 }
 
 #[test]
