@@ -210,6 +210,7 @@ impl Connection {
         if !snd.board.is_empty() {
             let rto = snd.rtt.rto();
             let wait = snd.probe_timeout().filter(|&probe| probe < rto).unwrap_or(rto);
+            let wait = self.within_user_timeout(env, wait);
             self.timers.set(Timer::Retransmit, env.now + wait);
         } else if snd.window_blocked {
             // Persist: nothing is in flight whose acknowledgement could open the window.

@@ -555,7 +555,7 @@ impl Connection {
         }
         // As Linux: only when the window at least doubles, and was not large before.
         let offered = self.rcv_wnd();
-        if offered <= self.rcv.limit / 2 {
+        if offered <= self.window_limit() / 2 {
             let new = self.select_window(env);
             if new > 0 && new >= offered.saturating_mul(2) {
                 self.ack_now();

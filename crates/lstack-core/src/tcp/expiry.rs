@@ -71,17 +71,14 @@ impl Connection {
             return;
         }
         let rto = self.snd.rtt.rto();
-        let waited = self.snd.board.oldest_sent_at().map_or(rto, |at| env.now.saturating_sub(at));
-        if self.use_sack
-            && waited < rto
-            && self.snd.probe_timeout().is_some_and(|probe| probe < rto)
-        {
+        if self.snd.probe_timeout().is_some_and(|probe| probe < rto) {
+            // The timer starts again when the probe has left.
             self.snd.recovery.probe_due = true;
             self.request_output();
         } else {
             self.enter_loss(env);
+            self.rearm_retransmit(env);
         }
-        self.rearm_retransmit(env);
     }
 
     /// RFC 9293 3.8.6.1. Goes on for as long as the peer answers.
@@ -106,6 +103,16 @@ impl Connection {
         self.snd.rtt.back_off();
         self.rearm_retransmit(env);
         self.request_output();
+    }
+
+    /// A wait that does not go beyond `TCP_USER_TIMEOUT`.
+    pub(super) fn within_user_timeout(&self, env: &Env<'_>, wait: u64) -> u64 {
+        match (self.settings.user_timeout, self.snd.recovery.stuck_since) {
+            (0, _) | (_, None) => wait,
+            (timeout, Some(since)) => {
+                wait.min(since.saturating_add(timeout).saturating_sub(env.now))
+            }
+        }
     }
 
     /// How long to wait for a closed window before probing it.

@@ -209,13 +209,16 @@ impl Connection {
         Verdict::GoOn
     }
 
+    /// RFC 7323 5.3 R1.
     fn is_paws_reject(&self, env: &Env<'_>, segment: &Segment<'_>) -> bool {
-        if !self.use_timestamps {
-            return false;
-        }
-        let Some(timestamps) = segment.options.timestamps else { return false };
-        let older = timestamps.value.wrapping_sub(self.rcv.timestamp).cast_signed() < 0;
-        older && env.now.saturating_sub(self.rcv.timestamp_at) < TIMESTAMP_VALID
+        segment.options.timestamps.is_some_and(|timestamps| {
+            self.use_timestamps && self.is_old_timestamp(env, timestamps.value)
+        })
+    }
+
+    fn is_old_timestamp(&self, env: &Env<'_>, value: u32) -> bool {
+        value.wrapping_sub(self.rcv.timestamp).cast_signed() < 0
+            && env.now.saturating_sub(self.rcv.timestamp_at) < TIMESTAMP_VALID
     }
 
     /// RFC 7323 4.3: the timestamp of the segment that the next acknowledgement covers.
@@ -223,7 +226,7 @@ impl Connection {
         if self.use_timestamps
             && let Some(timestamps) = segment.options.timestamps
             && segment.seq.at_or_before(self.rcv.acked)
-            && timestamps.value.wrapping_sub(self.rcv.timestamp).cast_signed() >= 0
+            && !self.is_old_timestamp(env, timestamps.value)
         {
             self.rcv.timestamp = timestamps.value;
             self.rcv.timestamp_at = env.now;

@@ -115,7 +115,8 @@ impl Connection {
             self.stats.data_sent_at = env.now;
         }
         self.snd.recovery.stuck_since.get_or_insert(env.now);
-        self.timers.set(Timer::Retransmit, env.now + self.snd.rtt.rto());
+        let wait = self.within_user_timeout(env, self.snd.rtt.rto());
+        self.timers.set(Timer::Retransmit, env.now + wait);
         Ok(true)
     }
 
@@ -139,6 +140,8 @@ impl Connection {
             let before = self.snd.nxt;
             let sent = self.transmit_data(env, out);
             self.arm_after_sending(env, before);
+            // Less is unsent now: TCP_NOTSENT_LOWAT.
+            self.tell_if_writable();
             finished = sent?;
         }
         self.transmit_probe(env, out)?;
@@ -504,7 +507,7 @@ impl Connection {
     /// The window to offer, RFC 9293 3.8.6.2.2: never less than was offered, and more only when it
     /// is worth a segment.
     pub(super) fn select_window(&mut self, env: &Env<'_>) -> u32 {
-        let limit = self.rcv.limit;
+        let limit = self.window_limit();
         let room = limit.saturating_sub(self.rcv.buffer.ready() as u32);
         let offered = self.rcv_wnd();
         let worth = u32::from(self.rcv.mss).min(limit / 2).max(1);
@@ -519,6 +522,11 @@ impl Connection {
             return offered.div_ceil(unit) * unit;
         }
         (free / unit * unit).max(offered.div_ceil(unit) * unit)
+    }
+
+    /// Largest window: what the buffer takes and the header can express.
+    pub(super) fn window_limit(&self) -> u32 {
+        self.rcv.limit.min(u32::from(u16::MAX) << self.rcv.scale)
     }
 
     /// Starts the retransmission timer if it does not run, or the persist timer. New data moves a

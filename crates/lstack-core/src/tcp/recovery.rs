@@ -2,7 +2,8 @@
 //! all back. RFC 6675, 8985, 6937 (PRR), 5682 (F-RTO), 6582 (peers without SACK).
 
 use super::congestion::{CongestionControl, Window};
-use super::connection::{Connection, Env, SendSide};
+use super::connection::{Connection, Env, SendSide, Timer};
+use super::rack::Rack;
 use super::scoreboard::Delivery;
 use super::seq::Seq;
 
@@ -54,8 +55,9 @@ pub(super) struct Recovery {
     prr_flight: u32,
     /// Window before the reduction, for as long as it can be taken back.
     undo: Option<Undo>,
-    /// A timeout has happened and the next acknowledgement shows whether it was right.
-    frto: bool,
+    /// A timeout has happened and the next acknowledgement shows whether it was right; what RACK
+    /// knew before.
+    frto: Option<Rack>,
     // Tail loss probe.
     pub probe_due: bool,
     probes: u8,
@@ -86,7 +88,7 @@ impl Recovery {
             prr_out: 0,
             prr_flight: 0,
             undo: None,
-            frto: false,
+            frto: None,
             probe_due: false,
             probes: 0,
             probes_max: 0,
@@ -188,8 +190,8 @@ impl Connection {
         let window = snd.rack.window(snd.rtt.srtt(), eager);
         let (lost, due) = snd.board.detect_loss(env.now, &snd.rack, window);
         match due {
-            Some(wait) => self.timers.set(super::connection::Timer::Reorder, env.now + wait),
-            None => self.timers.clear(super::connection::Timer::Reorder),
+            Some(wait) => self.timers.set(Timer::Reorder, env.now + wait),
+            None => self.timers.clear(Timer::Reorder),
         }
         lost
     }
@@ -266,7 +268,7 @@ impl Connection {
             snd.rack.on_recovered();
         }
         snd.recovery.phase = Phase::Open;
-        snd.recovery.frto = false;
+        snd.recovery.frto = None;
     }
 
     /// A retransmission timeout: all that is old is lost, and we start over with one segment.
@@ -280,9 +282,9 @@ impl Connection {
             if snd.recovery.phase == Phase::Open {
                 snd.window.ssthresh = reduced;
             }
-            snd.recovery.frto = self.use_sack;
+            snd.recovery.frto = self.use_sack.then_some(snd.rack);
         } else {
-            snd.recovery.frto = false;
+            snd.recovery.frto = None;
         }
         snd.algorithm.restart();
         snd.recovery.phase = Phase::Loss;
@@ -303,12 +305,16 @@ impl Connection {
     /// data that was sent only once, the timeout was needless.
     fn check_needless_timeout(&mut self, env: &mut Env<'_>, delivery: &Delivery, advanced: bool) {
         let snd = &mut self.snd;
-        if !snd.recovery.frto || delivery.delivered == 0 {
+        let Some(rack) = snd.recovery.frto else { return };
+        if delivery.delivered == 0 {
             return;
         }
-        snd.recovery.frto = false;
+        snd.recovery.frto = None;
         if delivery.originals && advanced {
             env.counters.tcp_rto_spurious += 1;
+            // The acknowledgement was for the first transmission, not for the one after the
+            // timeout: RACK must not take all that lies between for lost.
+            snd.rack = rack;
             snd.board.unlose();
             self.undo();
         }
@@ -335,7 +341,7 @@ impl Connection {
             snd.window.cwnd = snd.window.cwnd.max(undo.window.cwnd);
             snd.window.ssthresh = snd.window.ssthresh.max(undo.window.ssthresh);
             snd.recovery.phase = Phase::Open;
-            snd.recovery.frto = false;
+            snd.recovery.frto = None;
         }
     }
 

@@ -91,11 +91,6 @@ impl Scoreboard {
         self.records.is_empty()
     }
 
-    /// When the oldest unacknowledged byte was last sent.
-    pub(super) fn oldest_sent_at(&self) -> Option<u64> {
-        self.records.front().map(|record| record.at)
-    }
-
     /// Notes new data, which starts where the last record ends.
     pub(super) fn push(&mut self, start: Seq, end: Seq, at: u64) {
         self.in_flight += end.since(start);

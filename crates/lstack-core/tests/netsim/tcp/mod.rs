@@ -1,5 +1,10 @@
-//! TCP between two stacks.
+//! TCP: two stacks on a bad link, and one stack against a script.
 
+mod closing;
 mod goodput;
+mod opening;
 mod pump;
+mod receiving;
+mod script;
+mod sending;
 mod transfer;
