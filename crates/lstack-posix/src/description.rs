@@ -8,6 +8,7 @@
 //! as the kernel's do: the core sockets are closed in [`Drop`].
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use lstack_core::tcp::{Close, Reuse};
 use lstack_core::{Protocol, Readiness, SocketId};
-use lstack_runtime::{ReadyWord, StackCell};
+use lstack_runtime::{Guard, ReadyWord, StackCell};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -276,12 +277,44 @@ impl State {
 }
 
 impl Endpoint {
+    /// Takes the stack's lock for a call on this socket, see [`StackCell::enter`]. When the guard
+    /// goes, the readiness word says what the call has left: events tell of more only.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        Entered { guard: self.cell.enter(), socket: self.socket }
+    }
+
     /// Gives the core socket up.
     pub(crate) fn close(&self, how: Close) {
         let mut guard = self.cell.lock();
         guard.forget(self.socket);
         let now = guard.now();
         guard.stack().close(now, self.socket, how);
+    }
+}
+
+/// The stack's lock, held for a call on one socket.
+pub(crate) struct Entered<'a> {
+    guard: Guard<'a>,
+    socket: SocketId,
+}
+
+impl<'a> Deref for Entered<'a> {
+    type Target = Guard<'a>;
+
+    fn deref(&self) -> &Guard<'a> {
+        &self.guard
+    }
+}
+
+impl<'a> DerefMut for Entered<'a> {
+    fn deref_mut(&mut self) -> &mut Guard<'a> {
+        &mut self.guard
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.guard.refresh(self.socket);
     }
 }
 

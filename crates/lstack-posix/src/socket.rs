@@ -199,14 +199,14 @@ impl Posix {
         match &**state {
             State::Kernel | State::Undecided(_) => Outcome::Kernel,
             State::Connection(endpoint) => {
-                let mut guard = endpoint.cell.enter();
+                let mut guard = endpoint.enter();
                 let now = guard.now();
                 let result = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
                 Outcome::Done(result.map_err(Errno::from))
             }
             State::Listener { endpoints, kernel } => {
                 for endpoint in endpoints {
-                    let mut guard = endpoint.cell.enter();
+                    let mut guard = endpoint.enter();
                     let now = guard.now();
                     // A listener has no connection to miss: shutting it down stops listening.
                     let _ = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
@@ -214,7 +214,7 @@ impl Posix {
                 Outcome::Done(if *kernel { self.kernel.shutdown(fd, how) } else { Ok(()) })
             }
             State::Datagram { endpoint, .. } => {
-                let mut guard = endpoint.cell.enter();
+                let mut guard = endpoint.enter();
                 let now = guard.now();
                 let result = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
                 Outcome::Done(result.map_err(Errno::from))
@@ -468,7 +468,7 @@ impl Posix {
         addr: &mut [u8],
         flags: i32,
     ) -> Result<Option<(RawFd, usize)>, Errno> {
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         if !guard.stack().readiness(endpoint.socket).intersects(INPUT) {
             return Ok(None);
         }
@@ -569,7 +569,7 @@ impl Posix {
             Some(endpoint) => endpoint,
             None => self.open_endpoint(socket, self.any_cell())?,
         };
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         let now = guard.now();
         let started = guard.stack().tcp_connect(now, endpoint.socket, remote);
         drop(guard);
@@ -597,7 +597,7 @@ impl Posix {
         remote: SocketAddr,
     ) -> Result<Connect, Errno> {
         let socket = handle.socket();
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         let now = guard.now();
         match guard.stack().tcp_connect(now, endpoint.socket, remote) {
             Ok(()) => {
@@ -618,7 +618,7 @@ impl Posix {
     fn finish_connect(&self, handle: &Handle, endpoint: &Endpoint, again: bool) -> Result<(), Errno> {
         let socket = handle.socket();
         let outcome = || {
-            let mut guard = endpoint.cell.enter();
+            let mut guard = endpoint.enter();
             if let Some(error) = guard.stack().take_error(endpoint.socket) {
                 return Some(Err(Errno::from(error)));
             }
@@ -667,7 +667,7 @@ impl Posix {
             }
             _ => self.open_endpoint(socket, self.any_cell())?,
         };
-        endpoint.cell.enter().stack().udp_connect(endpoint.socket, Some(remote))?;
+        endpoint.enter().stack().udp_connect(endpoint.socket, Some(remote))?;
         socket.set_state(State::Datagram { endpoint, kernel: false });
         *socket.reason.lock() = Some(decision.reason);
         self.router.count(decision.reason);
@@ -688,7 +688,7 @@ impl Posix {
                 Outcome::Done(Ok(()))
             }
             State::Datagram { endpoint, .. } => {
-                let result = endpoint.cell.enter().stack().udp_connect(endpoint.socket, None);
+                let result = endpoint.enter().stack().udp_connect(endpoint.socket, None);
                 Outcome::Done(result.map_err(Errno::from))
             }
         }
@@ -743,10 +743,10 @@ impl Posix {
         };
         let state = socket.state();
         let State::Connection(endpoint) = &**state else { return };
-        if endpoint.cell.enter().stack().unread(endpoint.socket) > 0 {
+        if endpoint.enter().stack().unread(endpoint.socket) > 0 {
             return;
         }
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         let now = guard.now();
         let connected = guard.stack().tcp_shutdown(now, endpoint.socket, Shutdown::Write).is_ok();
         drop(guard);
@@ -754,7 +754,7 @@ impl Posix {
             return;
         }
         let delivered = || {
-            let state = endpoint.cell.enter().stack().tcp_state(endpoint.socket);
+            let state = endpoint.enter().stack().tcp_state(endpoint.socket);
             let sending = matches!(
                 state,
                 TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck | TcpState::Established

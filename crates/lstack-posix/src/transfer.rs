@@ -130,7 +130,7 @@ impl Posix {
         let more = if flags & libc::MSG_MORE != 0 { More::Yes } else { More::No };
         let mut sent = 0;
         let mut attempt = || {
-            let mut guard = endpoint.cell.enter();
+            let mut guard = endpoint.enter();
             // An error that came after some bytes went belongs to the next call.
             if sent > 0 && guard.stack().readiness(endpoint.socket).contains(Readiness::ERROR) {
                 return Some(Ok(sent));
@@ -169,7 +169,7 @@ impl Posix {
 
     /// `send` of no bytes: succeeds wherever bytes could be sent.
     fn send_nothing(&self, endpoint: &Endpoint, flags: i32) -> Result<usize, Errno> {
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         let now = guard.now();
         let result = guard.stack().tcp_send(now, endpoint.socket, &[], 0, More::No);
         drop(guard);
@@ -215,7 +215,7 @@ impl Posix {
         let wanted = if flags & libc::MSG_WAITALL != 0 { total } else { total.min(1) };
         let mut got = 0;
         let mut attempt = || {
-            let mut guard = endpoint.cell.enter();
+            let mut guard = endpoint.enter();
             // Peeking starts over each time: what was seen is still there.
             let skip = if mode == RecvMode::Peek { 0 } else { got };
             let now = guard.now();
@@ -300,7 +300,7 @@ impl Posix {
         if endpoint.cell.failed() {
             return Err(Errno(libc::ENETDOWN));
         }
-        let mut attempt = || match endpoint.cell.enter().udp_send(endpoint.socket, remote, bufs) {
+        let mut attempt = || match endpoint.enter().udp_send(endpoint.socket, remote, bufs) {
             Ok(sent) => Some(Ok(sent)),
             Err(UdpSendError::WouldBlock) => None,
             Err(error) => Some(Err(Errno::from(error))),
@@ -400,7 +400,7 @@ impl Posix {
         into: &mut Into<'_, '_>,
     ) -> Result<Option<RecvMsg>, Errno> {
         let peek = into.flags & libc::MSG_PEEK != 0;
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         let received = guard.stack().udp_recv(endpoint.socket, into.bufs, peek);
         drop(guard);
         match received {
