@@ -144,4 +144,11 @@ impl Stack {
     pub fn tcp_orphans(&self) -> usize {
         self.tcp.orphans()
     }
+
+    /// Closed connections whose data or end the peer has not acknowledged yet: what would be lost
+    /// if the stack went away now. Those that only wait for the peer's end are not counted.
+    #[must_use]
+    pub fn tcp_undelivered(&self) -> usize {
+        self.tcp.undelivered()
+    }
 }

@@ -42,6 +42,8 @@ pub(super) struct Connection {
     pub wants_output: bool,
     /// The program has closed it.
     pub orphan: bool,
+    /// An orphan whose end the peer has acknowledged: nothing of it can be lost any more.
+    pub delivered: bool,
     /// The program knows it: it was opened by it, or accepted.
     pub visible: bool,
     /// The flow table knows it.
@@ -324,6 +326,7 @@ impl Connection {
             queued: false,
             wants_output: true,
             orphan: false,
+            delivered: false,
             visible: true,
             in_table: true,
             shut_write: false,

@@ -52,6 +52,7 @@ impl Tcp {
             }
             if connection.orphan {
                 self.orphans -= 1;
+                self.delivered_orphans -= usize::from(connection.delivered);
             }
             connection.release(&mut self.shared.pool);
             self.timers.cancel(slot);
@@ -92,6 +93,10 @@ impl Tcp {
         if connection.orphan && connection.state == State::Closed {
             self.remove_socket(slot);
             return;
+        }
+        if connection.orphan && connection.state == State::FinWait2 && !connection.delivered {
+            connection.delivered = true;
+            self.delivered_orphans += 1;
         }
         if connection.out_of_memory && !connection.awaits_memory {
             connection.awaits_memory = true;

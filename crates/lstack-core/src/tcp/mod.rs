@@ -88,6 +88,8 @@ pub(crate) struct Tcp {
     /// The connection of the last segment: bursts are mostly of one flow.
     last_flow: Option<u32>,
     orphans: usize,
+    /// Those among them that only wait for the peer's end.
+    delivered_orphans: usize,
     /// Connections that found no memory: for data to send, or to offer a window.
     starved: Vec<u32>,
 }
@@ -154,6 +156,7 @@ impl Tcp {
             replies: VecDeque::new(),
             last_flow: None,
             orphans: 0,
+            delivered_orphans: 0,
             starved: Vec::new(),
             shared: Shared {
                 pool: BlockPool::new(config.memory_max),
@@ -282,6 +285,11 @@ impl Tcp {
     /// Connections that the program has closed and that still have something to send.
     pub(crate) fn orphans(&self) -> usize {
         self.orphans
+    }
+
+    /// Those whose data or end the peer has not acknowledged yet.
+    pub(crate) fn undelivered(&self) -> usize {
+        self.orphans - self.delivered_orphans
     }
 
     /// Bytes of memory that buffers hold.
