@@ -113,7 +113,7 @@ fn receive(cell: &Arc<StackCell>, id: SocketId) -> SocketAddr {
             Ok(datagram) => return datagram.from,
             // Application threads spin in run-to-completion mode and sleep in the other.
             Err(_) if cell.drive() == Progress::Busy && cell.mode() == RunToWakeup => {
-                thread::park()
+                thread::park();
             }
             Err(_) => {}
         }

@@ -21,7 +21,7 @@ use crate::exchange::RelayLink;
 use crate::idle::{Idle, Power};
 use crate::link::{ClosedLink, Link};
 use crate::lock;
-use crate::shard::{Driver, Shard, ShardParts, Shards, Unsent};
+use crate::shard::{Driver, Shard, ShardParts, Shards, Unfinished};
 
 /// All stacks of a process, their devices and driver threads.
 pub struct Runtime {
@@ -172,16 +172,19 @@ impl Runtime {
     /// Drives one stack until it has nothing left to send, not beyond `end`.
     fn flush(&self, index: usize, end: Instant) {
         let mut pause = FLUSH_PAUSE_MIN;
-        let refused_end = end.min(clock::now() + REFUSED_PATIENCE);
+        let start = clock::now();
         loop {
             self.shards.drive(index, Driver::Application);
             let now = clock::now();
             let patience = (end - now).min(LOCK_PATIENCE);
-            let end = match self.shards.with(index, Some(patience), |inner| inner.unsent()) {
-                Some(Unsent::Nothing) => return,
-                Some(Unsent::Refused) => refused_end,
-                Some(Unsent::Connections) | None => end,
+            let limit = match self.shards.with(index, Some(patience), |inner| inner.unfinished()) {
+                Some(None) => return,
+                Some(Some(Unfinished::Connections)) | None => end,
+                Some(Some(Unfinished::Neighbors)) => start + NEIGHBOR_PATIENCE,
+                Some(Some(Unfinished::Frames)) => start + FRAMES_PATIENCE,
+                Some(Some(Unfinished::Closing)) => start + CLOSING_PATIENCE,
             };
+            let end = end.min(limit);
             if self.shards.all[index].failed() || now >= end {
                 return;
             }
@@ -372,8 +375,16 @@ const DEVICE_NAP: Duration = Duration::from_millis(1);
 /// ARP entries per stack: a whole /21 of neighbours.
 const NEIGHBORS_MAX: usize = 2048;
 
-/// Longest wait for a device that does not take frames, when no connection needs them.
-const REFUSED_PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait at the end for a neighbour's answer to ARP, after which a datagram is lost that the
+/// kernel would still have sent: two requests.
+const NEIGHBOR_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Longest wait at the end for a device to take frames that no connection needs.
+const FRAMES_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Longest wait at the end for the peers of connections whose data is delivered to close as well,
+/// so that they get an answer to it. Programs notice nothing if they do not.
+const CLOSING_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Longest wait for one lock while stopping.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);

@@ -77,15 +77,17 @@ pub(crate) struct Inner {
     counters: DriveCounters,
 }
 
-/// What a stack still has to send.
+/// What a stack still has to do before it may go, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unsent {
-    /// Nothing.
-    Nothing,
-    /// Frames that the device did not take yet.
-    Refused,
-    /// Data, or the end, of connections that the program has closed.
+pub(crate) enum Unfinished {
+    /// Data, or the end, of connections that the program has closed is to be delivered.
     Connections,
+    /// Packets wait for a neighbour's hardware address.
+    Neighbors,
+    /// Frames that the device did not take yet.
+    Frames,
+    /// Peers have everything and have not closed their side.
+    Closing,
 }
 
 /// When a device is offered again what it refused.
@@ -587,14 +589,18 @@ impl Shard {
 }
 
 impl Inner {
-    /// What still has to leave.
-    pub(crate) fn unsent(&self) -> Unsent {
-        if self.stack.tcp_orphans() > 0 {
-            Unsent::Connections
+    /// What would be lost if the stack went away now.
+    pub(crate) fn unfinished(&self) -> Option<Unfinished> {
+        if self.stack.tcp_undelivered() > 0 {
+            Some(Unfinished::Connections)
+        } else if self.stack.awaits_neighbors() {
+            Some(Unfinished::Neighbors)
         } else if self.retry.is_some() || self.stack.wants_poll() {
-            Unsent::Refused
+            Some(Unfinished::Frames)
+        } else if self.stack.tcp_orphans() > 0 {
+            Some(Unfinished::Closing)
         } else {
-            Unsent::Nothing
+            None
         }
     }
 

@@ -179,6 +179,35 @@ fn stop_lingers_until_closed_connections_have_sent_everything() {
 }
 
 #[test]
+fn stop_waits_for_the_neighbour_of_a_last_datagram() {
+    for mode in MODES {
+        let hosts = Hosts::new(mode, 1);
+        let receiver = Socket::udp(&hosts.server.cells()[0], server(514));
+        let sender = Socket::udp(&hosts.client.cells()[0], client(1000));
+        // The neighbour's hardware address is not known yet.
+        sender.send_to(server(514), b"last words");
+        hosts.client.stop(PATIENCE);
+        let mut buffer = [0; 32];
+        let (len, _) = receiver.recv_from(&mut buffer);
+        assert_eq!(&buffer[..len], b"last words");
+        hosts.stop();
+    }
+}
+
+#[test]
+fn stop_does_not_wait_for_a_peer_that_keeps_its_side_open() {
+    let hosts = Hosts::new(StackThreadMode::RunToCompletion, 1);
+    let listener = Socket::listen(&hosts.server.cells()[0], server(80));
+    let socket = Socket::connect(&hosts.client.cells()[0], server(80));
+    let _open = listener.accept();
+    socket.close();
+    let before = std::time::Instant::now();
+    hosts.client.stop(PATIENCE);
+    assert!(before.elapsed() < PATIENCE);
+    hosts.stop();
+}
+
+#[test]
 fn driver_takes_over_when_the_program_stops_polling() {
     // The server's program never calls again after binding; its driver answers the ARP request
     // and the datagram to a closed port (with an ICMP error, which becomes a socket error here).
