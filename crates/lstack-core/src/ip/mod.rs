@@ -51,9 +51,7 @@ use self::route::{Destination, Routes};
 pub(crate) struct PacketMeta {
     pub src: IpAddr,
     pub dst: IpAddr,
-    /// ECN bits of the traffic class.
-    pub ecn: u8,
-    /// The whole traffic class.
+    /// Traffic class: DSCP and ECN.
     pub tos: u8,
     pub ttl: u8,
     /// Whether the transport must verify its checksum itself.
@@ -460,7 +458,6 @@ impl<'f> Packet<'f> {
         let meta = PacketMeta {
             src: header.src.into(),
             dst: header.dst.into(),
-            ecn: header.tos & ECN_MASK,
             tos: header.tos,
             ttl: header.ttl,
             l4_checksum,
@@ -490,9 +487,6 @@ impl PacketMeta {
         }
     }
 }
-
-/// ECN bits of the traffic class, RFC 3168.
-const ECN_MASK: u8 = 0b11;
 
 /// Frames for other stacks that wait to be collected: a few bursts.
 const MISDIRECTED_MAX: usize = 1_024;
