@@ -58,12 +58,15 @@ fn forward(level: u32, line: &str) {
             _ => Level::Trace,
         }
     };
+    let mut level = level;
     if level <= Level::Warn
         && let Some(lines) = complaints().as_mut()
-        && lines.len() < COMPLAINTS_MAX
-        && lines.iter().all(|known| known != line)
     {
-        lines.push(line.to_owned());
+        if lines.len() < COMPLAINTS_MAX && lines.iter().all(|known| known != line) {
+            lines.push(line.to_owned());
+        }
+        // Whoever collects them tells the operator, in one sentence.
+        level = Level::Debug;
     }
     log::log!(target: TARGET, level, "{line}");
 }
