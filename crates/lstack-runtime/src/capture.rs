@@ -158,11 +158,11 @@ impl Queue {
                 drop(self.spare.push(record.frame));
             }
             // A reader of the growing file sees whole frames while nothing comes.
-            if let Err(error) = output.get_mut().flush() {
-                if !broken {
-                    log::warn!("the capture file cannot be written, the capture ends: {error}");
-                    broken = true;
-                }
+            if let Err(error) = output.get_mut().flush()
+                && !broken
+            {
+                log::warn!("the capture file cannot be written, the capture ends: {error}");
+                broken = true;
             }
             if stop {
                 return;

@@ -166,10 +166,10 @@ impl Outbox {
 
     /// Moves all frames to `sink`; `false` if it took no more.
     pub(crate) fn drain(&mut self, sink: &mut dyn FrameSink) -> bool {
-        if let Some((index, frame, meta)) = self.held.take() {
-            if !self.forward(index, frame, meta, sink) {
-                return false;
-            }
+        if let Some((index, frame, meta)) = self.held.take()
+            && !self.forward(index, frame, meta, sink)
+        {
+            return false;
         }
         for index in 0..self.relays.len() {
             while let Some((frame, meta)) = self.relays[index].frames.pop() {

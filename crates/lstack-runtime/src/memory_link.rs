@@ -125,11 +125,12 @@ impl Link for MemoryLink {
     fn flush(&mut self) -> bool {
         // `armed` is read after the push and written before the receiver's last look
         // (`prepare_sleep`): one of the two sees the other.
-        if std::mem::take(&mut self.unflushed) && self.tx.armed.swap(false, Ordering::SeqCst) {
-            if let Some(wake) = &self.tx.wake {
-                // Fails only when it is readable already.
-                let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-            }
+        if std::mem::take(&mut self.unflushed)
+            && self.tx.armed.swap(false, Ordering::SeqCst)
+            && let Some(wake) = &self.tx.wake
+        {
+            // Fails only when it is readable already.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
         true
     }
