@@ -35,6 +35,10 @@ struct Node {
     bucket: u16,
 }
 
+/// Memory of one timer.
+#[cfg(test)]
+pub(crate) const NODE_LEN: usize = size_of::<Node>();
+
 const IDLE: Node = Node { deadline: 0, next: NONE, previous: NONE, bucket: UNARMED };
 
 impl TimerWheel {

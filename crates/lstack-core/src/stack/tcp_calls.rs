@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use super::Stack;
 use crate::socket::{Protocol, SocketId};
 use crate::tcp::{
-    AcceptError, Accepted, ConnectError, ListenError, More, NotConnected, OpenError, RecvError,
+    AcceptError, Accepted, Congestion, ConnectError, ListenError, More, NotConnected, OpenError, RecvError,
     RecvMode, SendError, Shutdown, State, TcpInfo, TcpOption,
 };
 use crate::time::Instant;
@@ -131,6 +131,12 @@ impl Stack {
     #[must_use]
     pub fn tcp_info(&self, now: Instant, id: SocketId) -> Option<TcpInfo> {
         self.tcp.info(now, id)
+    }
+
+    /// The congestion control algorithm in use.
+    #[must_use]
+    pub fn tcp_congestion(&self, id: SocketId) -> Option<Congestion> {
+        self.tcp.congestion(id)
     }
 
     /// Bytes of memory that TCP's buffers hold.

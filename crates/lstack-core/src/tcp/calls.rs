@@ -4,14 +4,16 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 
+use super::congestion::Algorithm;
 use super::connection::{AckNeed, Connection, Env, QUICK_ACKS, Start, Timer};
 use super::flow::{FlowKey, FlowRef};
 use super::listener::Listener;
 use super::ports::{Claim, Class, PortHold};
 use super::settings::Settings;
 use super::types::{
-    AcceptError, Accepted, BindError, Close, ConnectError, ListenError, More, NotConnected,
-    OpenError, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpInfo, TcpOption,
+    AcceptError, Accepted, BindError, Close, Congestion, ConnectError, ListenError, More,
+    NotConnected, OpenError, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpInfo,
+    TcpOption,
 };
 use super::{Kind, Socket, Tcp};
 use crate::socket::{Readiness, SocketError, SocketId};
@@ -318,7 +320,7 @@ impl Tcp {
         if let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(slot)
         {
             if !connection.is_over() && connection.state != State::SynSent {
-                connection.reset = Some(connection.reset_header());
+                connection.reset = Some(connection.reset_numbers());
             }
             connection.die(&mut self.shared.env(now), None);
             self.settle(slot);
@@ -406,6 +408,15 @@ impl Tcp {
             Kind::Connection(connection) => connection.info(now.as_micros().max(self.now)),
             Kind::Idle(settings) => idle_info(settings, State::Closed),
             Kind::Listener(listener) => idle_info(&listener.settings, State::Listen),
+        })
+    }
+
+    /// The congestion control algorithm.
+    pub(crate) fn congestion(&self, id: SocketId) -> Option<Congestion> {
+        Some(match &self.socket(id)?.kind {
+            Kind::Idle(settings) => settings.congestion,
+            Kind::Listener(listener) => listener.settings.congestion,
+            Kind::Connection(connection) => connection.settings.congestion,
         })
     }
 
@@ -548,10 +559,12 @@ impl Connection {
             return;
         }
         let drained = self.rcv.buffer.ready() == 0;
-        if drained && core::mem::take(&mut self.ack.pushed) {
-            if self.ack.need == AckNeed::Delayed && !self.ack.interactive {
-                self.ack_now();
-            }
+        if drained
+            && core::mem::take(&mut self.ack.pushed)
+            && self.ack.need == AckNeed::Delayed
+            && !self.ack.interactive
+        {
+            self.ack_now();
         }
         // As Linux: only when the window at least doubles, and was not large before.
         let offered = self.rcv_wnd();
@@ -609,7 +622,7 @@ impl Connection {
             State::Established => self.state = State::FinWait1,
             State::CloseWait => self.state = State::LastAck,
             State::FinWait2 if self.orphan => {
-                self.timers.set(Timer::Life, env.now + self.settings.fin_wait2);
+                self.timers.set(Timer::Life, env.now + self.settings.fin_wait2.micros());
             }
             _ => {}
         }
@@ -641,6 +654,7 @@ impl Connection {
                 self.snd.limit = self.settings.send_buffer;
                 self.tell_if_writable();
             }
+            TcpOption::Congestion(congestion) => self.snd.algorithm = Algorithm::new(congestion),
             TcpOption::RecvBuffer(_) => self.rcv.limit = self.settings.recv_buffer,
             _ => {}
         }

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::congestion::{Algorithm, Window};
 use super::flow::FlowKey;
-use super::header::{HEADER_LEN, Header, SackBlock, Segment, TIMESTAMPS_LEN};
+use super::header::{HEADER_LEN, Reset, SackBlock, Segment, TIMESTAMPS_LEN};
 use super::rack::Rack;
 use super::recovery::Recovery;
 use super::recv_buffer::RecvBuffer;
@@ -75,7 +75,7 @@ pub(super) struct Connection {
     /// What an ICMP error said; becomes the error if the connection times out.
     pub soft_error: Option<SocketError>,
     /// A reset to send.
-    pub reset: Option<Header>,
+    pub reset: Option<Reset>,
     pub timestamp_offset: u32,
     pub stats: Stats,
 }
@@ -172,8 +172,8 @@ pub(super) struct AckState {
     pub last_data_at: u64,
     /// A duplicate to report.
     pub dsack: Option<SackBlock>,
-    /// When an answer to a segment that cannot be was last sent.
-    pub challenged_at: Option<u64>,
+    /// Segments that cannot be are not answered before this.
+    pub challenge_from: u64,
 }
 
 /// How urgent an acknowledgement is.
@@ -366,7 +366,7 @@ impl Connection {
                 rack: Rack::new(iss),
                 rtt: RttEstimator::new(super::settings::micros(env.config.min_rto) as u32),
                 window: Window::initial(mss),
-                algorithm: Algorithm::cubic(),
+                algorithm: Algorithm::new(settings.congestion),
                 recovery: Recovery::new(iss),
             },
             rcv: RecvSide {
@@ -390,7 +390,7 @@ impl Connection {
                 duplicates: 0,
                 last_data_at: env.now,
                 dsack: None,
-                challenged_at: None,
+                challenge_from: 0,
             },
             keep: KeepAlive { last_received_at: env.now, ..KeepAlive::default() },
             settings,
@@ -623,5 +623,22 @@ impl Connection {
             send_buffer: self.snd.limit as usize,
             recv_buffer: self.rcv.limit as usize,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Connection;
+
+    /// With its slot, its timer and its cell of the flow table an idle connection stays below
+    /// 1 KiB; buffers and scoreboard are empty then.
+    #[test]
+    fn an_idle_connection_is_small() {
+        let cell = 8 * 2;
+        let total = size_of::<Connection>()
+            + size_of::<crate::tcp::slab::Place<crate::tcp::Socket>>()
+            + crate::timer::NODE_LEN
+            + cell;
+        assert!(total <= 1_024, "{total} bytes");
     }
 }

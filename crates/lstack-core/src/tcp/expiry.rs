@@ -84,12 +84,13 @@ impl Connection {
     /// RFC 9293 3.8.6.1. Goes on for as long as the peer answers.
     fn on_persist_timeout(&mut self, env: &mut Env<'_>) {
         let silent = env.now.saturating_sub(self.keep.last_received_at);
-        let patience = match self.settings.user_timeout {
+        let patience = match self.settings.user_timeout.micros() {
             0 if self.orphan => ORPHAN_PATIENCE,
             0 => PATIENCE,
             time => time,
         };
-        let is_tested = self.keep.unanswered >= PROBES_MIN || self.settings.user_timeout != 0;
+        let is_tested =
+            self.keep.unanswered >= PROBES_MIN || self.settings.user_timeout.micros() != 0;
         if is_tested && silent >= patience {
             self.time_out(env);
             return;
@@ -107,7 +108,7 @@ impl Connection {
 
     /// A wait that does not go beyond `TCP_USER_TIMEOUT`.
     pub(super) fn within_user_timeout(&self, env: &Env<'_>, wait: u64) -> u64 {
-        match (self.settings.user_timeout, self.snd.recovery.stuck_since) {
+        match (self.settings.user_timeout.micros(), self.snd.recovery.stuck_since) {
             (0, _) | (_, None) => wait,
             (timeout, Some(since)) => {
                 wait.min(since.saturating_add(timeout).saturating_sub(env.now))
@@ -121,7 +122,7 @@ impl Connection {
     }
 
     fn is_out_of_patience(&self, env: &Env<'_>, patience: u64) -> bool {
-        let patience = match self.settings.user_timeout {
+        let patience = match self.settings.user_timeout.micros() {
             0 => patience,
             time => time,
         };
@@ -144,7 +145,7 @@ impl Connection {
             && !matches!(self.state, State::SynSent | State::SynReceived | State::Closed);
         if wanted {
             let idle = now.saturating_sub(self.keep.last_received_at);
-            let wait = self.settings.keep_idle.saturating_sub(idle).max(1);
+            let wait = self.settings.keep_idle.micros().saturating_sub(idle).max(1);
             self.timers.set(Timer::Life, now.saturating_add(wait));
         } else {
             self.timers.clear(Timer::Life);
@@ -163,22 +164,22 @@ impl Connection {
         let idle = env.now.saturating_sub(self.keep.last_received_at);
         if !self.snd.board.is_empty() || self.unsent() > 0 {
             // What is to be sent tests the peer already.
-            self.timers.set(Timer::Life, env.now + self.settings.keep_idle);
-        } else if idle < self.settings.keep_idle {
-            self.timers.set(Timer::Life, env.now + self.settings.keep_idle - idle);
+            self.timers.set(Timer::Life, env.now + self.settings.keep_idle.micros());
+        } else if idle < self.settings.keep_idle.micros() {
+            self.timers.set(Timer::Life, env.now + self.settings.keep_idle.micros() - idle);
         } else if self.is_keepalive_exhausted(idle) {
-            self.reset = Some(self.reset_header());
+            self.reset = Some(self.reset_numbers());
             self.time_out(env);
         } else {
             self.keep.unanswered = self.keep.unanswered.saturating_add(1);
             self.keep.due = ProbeDue::KeepAlive;
-            self.timers.set(Timer::Life, env.now + self.settings.keep_interval);
+            self.timers.set(Timer::Life, env.now + self.settings.keep_interval.micros());
             self.request_output();
         }
     }
 
     fn is_keepalive_exhausted(&self, idle: u64) -> bool {
-        match self.settings.user_timeout {
+        match self.settings.user_timeout.micros() {
             0 => self.keep.unanswered >= self.settings.keep_count,
             time => idle >= time && self.keep.unanswered > 0,
         }

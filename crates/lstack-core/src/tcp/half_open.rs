@@ -69,7 +69,7 @@ pub(super) struct SynQueue {
 }
 
 impl HalfOpen {
-    pub(super) fn new(opening: Opening) -> Self {
+    pub(super) fn new(opening: &Opening) -> Self {
         let Opening {
             key,
             hash,
@@ -81,7 +81,7 @@ impl HalfOpen {
             scale,
             mss_limit,
             now,
-        } = opening;
+        } = *opening;
         Self {
             key,
             hash,

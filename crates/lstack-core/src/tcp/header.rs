@@ -94,6 +94,14 @@ pub(super) struct Header {
     pub options: Options,
 }
 
+/// A reset to send, without the ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reset {
+    pub seq: Seq,
+    /// `None`: it acknowledges nothing.
+    pub ack: Option<Seq>,
+}
+
 /// A received segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'a> {
@@ -128,6 +136,15 @@ impl<'a> Segment<'a> {
             options: Options::parse(options),
             payload: &bytes[header_len..],
         })
+    }
+
+    /// The reset that answers a segment nobody expects, RFC 9293 3.10.7.1.
+    pub(super) fn reset(&self) -> Reset {
+        if self.flags.contains(Flags::ACK) {
+            Reset { seq: self.ack, ack: None }
+        } else {
+            Reset { seq: Seq(0), ack: Some(self.seq + self.sequence_len()) }
+        }
     }
 
     /// Sequence numbers it takes: payload, SYN and FIN.
@@ -227,6 +244,21 @@ impl Options {
             for block in self.sack.iter() {
                 to = put(put(to, block.start.0.to_be_bytes()), block.end.0.to_be_bytes());
             }
+        }
+    }
+}
+
+impl Reset {
+    pub(super) fn header(&self, src_port: u16, dst_port: u16) -> Header {
+        let flags = if self.ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };
+        Header {
+            src_port,
+            dst_port,
+            seq: self.seq,
+            ack: self.ack.unwrap_or_default(),
+            flags,
+            window: 0,
+            options: Options::default(),
         }
     }
 }

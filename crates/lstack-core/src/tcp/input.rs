@@ -2,7 +2,7 @@
 
 use super::ack_input::Verdict;
 use super::connection::{AckNeed, Connection, Env, PeerSyn, QUICK_ACKS, Timer};
-use super::header::{Flags, Header, Options, SackBlock, Segment};
+use super::header::{Flags, Reset, SackBlock, Segment};
 use super::types::State;
 use crate::socket::{Readiness, SocketError};
 
@@ -36,7 +36,7 @@ impl Connection {
         if has_ack && (segment.ack != self.snd.iss + 1 || self.snd.nxt == self.snd.iss) {
             env.counters.tcp_drop_bad_ack += 1;
             if !segment.flags.contains(Flags::RST) {
-                self.reset = Some(reset_answer(segment));
+                self.reset = Some(segment.reset());
             }
             return;
         }
@@ -106,7 +106,7 @@ impl Connection {
         if self.state == State::SynReceived {
             if segment.ack != self.snd.iss + 1 {
                 env.counters.tcp_drop_bad_ack += 1;
-                self.reset = Some(reset_answer(segment));
+                self.reset = Some(segment.reset());
                 return;
             }
             self.snd.wnd = u32::from(segment.window) << self.snd.scale;
@@ -259,7 +259,7 @@ impl Connection {
                 // Linux tells waiters of the peer's acknowledgement of our end.
                 self.notify(Readiness::WRITABLE);
                 if self.orphan {
-                    self.timers.set(Timer::Life, env.now + self.settings.fin_wait2);
+                    self.timers.set(Timer::Life, env.now + self.settings.fin_wait2.micros());
                 }
             }
             State::Closing => self.enter_time_wait(env),
@@ -294,7 +294,7 @@ impl Connection {
         }
         if self.orphan && end.after(nxt) && !segment.payload.is_empty() {
             // Nobody will read it: the peer must know (RFC 2525 2.17, Linux's TCPABORTONDATA).
-            self.reset = Some(self.reset_header());
+            self.reset = Some(self.reset_numbers());
             self.die(env, None);
             return;
         }
@@ -440,43 +440,15 @@ impl Connection {
 
     /// Sends what the peer needs to see where we are, RFC 5961, at a limited rate.
     pub(super) fn challenge(&mut self, env: &mut Env<'_>) {
-        let recent = self.ack.challenged_at.is_some_and(|at| env.now < at + CHALLENGE_INTERVAL);
-        if !recent {
-            self.ack.challenged_at = Some(env.now);
+        if env.now >= self.ack.challenge_from {
+            self.ack.challenge_from = env.now + CHALLENGE_INTERVAL;
             env.counters.tcp_challenge_acks += 1;
             self.ack_now();
         }
     }
 
     /// The reset that ends this connection for the peer.
-    pub(super) fn reset_header(&self) -> Header {
-        Header {
-            src_port: self.key.local_port,
-            dst_port: self.key.remote_port,
-            seq: self.snd.nxt,
-            ack: self.rcv_nxt(),
-            flags: Flags::RST | Flags::ACK,
-            window: 0,
-            options: Options::default(),
-        }
-    }
-}
-
-/// The reset that answers a segment nobody expects, RFC 9293 3.10.7.1.
-pub(super) fn reset_answer(segment: &Segment<'_>) -> Header {
-    let (seq, ack, flags) = if segment.flags.contains(Flags::ACK) {
-        (segment.ack, super::seq::Seq(0), Flags::RST)
-    } else {
-        let ack = segment.seq + segment.sequence_len();
-        (super::seq::Seq(0), ack, Flags::RST | Flags::ACK)
-    };
-    Header {
-        src_port: segment.dst_port,
-        dst_port: segment.src_port,
-        seq,
-        ack,
-        flags,
-        window: 0,
-        options: Options::default(),
+    pub(super) fn reset_numbers(&self) -> Reset {
+        Reset { seq: self.snd.nxt, ack: Some(self.rcv_nxt()) }
     }
 }

@@ -72,10 +72,11 @@ impl Tcp {
         else {
             return;
         };
-        if let Some(header) = connection.reset.take() {
+        if let Some(reset) = connection.reset.take() {
             self.shared.counters.tcp_rst_tx += 1;
             let ip = BareConfig { tos: connection.settings.tos, ttl: connection.settings.ttl };
             let key = connection.key;
+            let header = reset.header(key.local_port, key.remote_port);
             push_reply(
                 &mut self.replies,
                 &mut self.shared.counters,

@@ -65,10 +65,6 @@ impl AcceptQueue {
     pub(super) fn pop(&mut self) -> Option<u32> {
         self.waiting.pop_front()
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
-    }
 }
 
 #[cfg(test)]

@@ -37,9 +37,9 @@ mod types;
 use std::collections::VecDeque;
 
 pub use types::{
-    AcceptError, Accepted, BindError, Close, ConnectError, ListenError, More, NotConnected,
-    OpenError, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpCounters, TcpInfo,
-    TcpOption,
+    AcceptError, Accepted, BindError, Close, Congestion, ConnectError, ListenError, More,
+    NotConnected, OpenError, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpCounters,
+    TcpInfo, TcpOption,
 };
 
 use connection::{Connection, Env, NEVER};

@@ -228,19 +228,19 @@ impl Connection {
             return Err(Halt::PeerWindow);
         }
         let open = snd.window.cwnd.saturating_sub(snd.in_flight());
-        if open < len.min(mss) && !(snd.in_flight() == 0) {
+        if open < len.min(mss) && snd.in_flight() > 0 {
             return Err(Halt::CongestionWindow);
         }
         len = len.min(open.max(mss)).min(large.max(mss));
         let partial = len % mss;
-        if partial != 0 && (len > mss || len < unsent) && !(len == unsent && self.may_send_small())
-        {
-            // Full segments first; the remainder is decided on by itself.
+        let is_rest = len == unsent;
+        if partial != 0 && !(is_rest && self.may_send_small()) {
             if len > mss {
+                // Full segments first; the remainder is decided on by itself.
                 len -= partial;
+            } else if is_rest {
+                return Err(Halt::HeldBack);
             }
-        } else if len < mss && len == unsent && !self.may_send_small() {
-            return Err(Halt::HeldBack);
         }
         Ok((len, fin && len == unsent && len < room))
     }
@@ -260,10 +260,10 @@ impl Connection {
         self.snd.window_blocked = matches!(halt, Halt::PeerWindow);
         match halt {
             Halt::NothingLeft => self.snd.push_partial = false,
-            Halt::HeldBack if self.settings.cork || self.snd.more => {
-                if !self.timers.is_set(Timer::Cork) {
-                    self.timers.set(Timer::Cork, env.now + CORK_TIME);
-                }
+            Halt::HeldBack
+                if (self.settings.cork || self.snd.more) && !self.timers.is_set(Timer::Cork) =>
+            {
+                self.timers.set(Timer::Cork, env.now + CORK_TIME);
             }
             _ => {}
         }
@@ -299,7 +299,7 @@ impl Connection {
         let snd = &mut self.snd;
         snd.board.push(start, end, env.now);
         snd.nxt = end;
-        if (end.since(start)) % snd.mss != 0 {
+        if !end.since(start).is_multiple_of(snd.mss) {
             snd.small_end = end;
         }
         snd.recovery.on_sent(end.since(start));

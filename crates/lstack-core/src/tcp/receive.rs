@@ -7,7 +7,6 @@ use super::connection::{AckNeed, Connection, NEVER, PeerSyn, Start};
 use super::flow::{FlowKey, FlowRef};
 use super::half_open::{HalfOpen, Opening, SYN_ACK_RETRIES, SYN_ACK_TIMEOUT};
 use super::header::{Flags, Segment};
-use super::input::reset_answer;
 use super::life::ANSWER_IP;
 use super::output::{BareConfig, PROTOCOL, listener_scale, send_bare};
 use super::ports::{Claim, Class, PortHold};
@@ -116,7 +115,7 @@ impl Tcp {
 
     fn send_reset(&mut self, key: &FlowKey, segment: &Segment<'_>) {
         self.shared.counters.tcp_rst_tx += 1;
-        let header = reset_answer(segment);
+        let header = segment.reset().header(key.local_port, key.remote_port);
         self.push_reply(Reply::Bare { key: *key, header, ip: ANSWER_IP });
     }
 
@@ -147,7 +146,7 @@ impl Tcp {
             return;
         };
         let settings = &listener.settings;
-        let record = HalfOpen::new(Opening {
+        let record = HalfOpen::new(&Opening {
             key: *key,
             hash,
             listener: slot,
@@ -253,7 +252,7 @@ impl Tcp {
             self.shared.counters.tcp_listen_overflow += 1;
             return;
         }
-        let deferred = listener.settings.defer_accept;
+        let deferred = listener.settings.defer_accept.micros();
         let waits_for_data = deferred != 0 && segment.sequence_len() == 0;
         if waits_for_data && now < record.started_at.saturating_add(deferred) {
             return;

@@ -30,8 +30,9 @@ pub(super) struct RecvBuffer {
     next: Seq,
     /// What lies beyond `next`: sorted, neither touching nor overlapping.
     ranges: VecDeque<SackBlock>,
-    /// A number inside each of the ranges that changed last, newest first.
-    recent: [Option<Seq>; 4],
+    /// A number inside each of the ranges that changed last, newest first. A number of before
+    /// `next` says nothing.
+    recent: [Seq; 4],
 }
 
 /// What became of a segment's bytes.
@@ -54,7 +55,7 @@ impl RecvBuffer {
             ready: 0,
             next,
             ranges: VecDeque::new(),
-            recent: [None; 4],
+            recent: [next; 4],
         }
     }
 
@@ -116,21 +117,19 @@ impl RecvBuffer {
 
     /// The ranges beyond a hole, the one that changed last first (RFC 2018 section 4), at most
     /// `max`.
-    pub(super) fn sack_blocks(&mut self, max: usize) -> SackBlocks {
+    pub(super) fn sack_blocks(&self, max: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         if self.ranges.is_empty() {
             return blocks;
         }
-        for slot in &mut self.recent {
-            let Some(seq) = *slot else { continue };
+        for seq in self.recent {
             let index = self.ranges.partition_point(|range| range.end.at_or_before(seq));
-            match self.ranges.get(index) {
-                Some(range) if range.start.at_or_before(seq) => {
-                    if blocks.len() < max && !blocks.contains(*range) {
-                        blocks.push(*range);
-                    }
-                }
-                _ => *slot = None,
+            if let Some(range) = self.ranges.get(index)
+                && range.start.at_or_before(seq)
+                && blocks.len() < max
+                && !blocks.contains(*range)
+            {
+                blocks.push(*range);
             }
         }
         blocks
@@ -169,7 +168,6 @@ impl RecvBuffer {
     /// Throws away what lies beyond a hole. The peer still has it (RFC 2018 section 8 allows it).
     pub(super) fn renege(&mut self, pool: &mut BlockPool) {
         self.ranges = VecDeque::new();
-        self.recent = [None; 4];
         let keep = (self.head + self.ready).div_ceil(BLOCK_LEN);
         while self.blocks.len() > keep {
             if let Some(block) = self.blocks.pop_back() {
@@ -257,7 +255,6 @@ impl RecvBuffer {
         }
         if self.ranges.is_empty() {
             self.ranges.shrink_to(KEPT_BLOCK_NAMES);
-            self.recent = [None; 4];
         }
     }
 
@@ -285,11 +282,11 @@ impl RecvBuffer {
         let index = self.ranges.partition_point(|range| range.end.at_or_before(seq));
         let Some(range) = self.ranges.get(index).copied() else { return };
         // Every number that fell into the same range gives way to the new one.
-        let mut kept = [Some(seq), None, None, None];
+        let mut kept = [seq; 4];
         let mut count = 1;
-        for old in self.recent.into_iter().flatten() {
+        for old in self.recent {
             if count < kept.len() && !inside(&range, old) {
-                kept[count] = Some(old);
+                kept[count] = old;
                 count += 1;
             }
         }

@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
-use super::types::TcpOption;
+use super::types::{Congestion, TcpOption};
 use crate::config::TcpConfig;
 
 /// Linux's defaults: `tcp_keepalive_time`, `_intvl`, `_probes`, `tcp_syn_retries`.
-const KEEP_IDLE: u64 = 7_200_000_000;
-const KEEP_INTERVAL: u64 = 75_000_000;
+const KEEP_IDLE: Millis = Millis(7_200_000);
+const KEEP_INTERVAL: Millis = Millis(75_000);
 const KEEP_COUNT: u8 = 9;
 const SYN_RETRIES: u8 = 6;
 const TTL: u8 = 64;
@@ -15,7 +15,7 @@ const TTL: u8 = 64;
 /// Smallest buffers: one segment must be able to pass (Linux's floors are near).
 const BUFFER_MIN: usize = 1_024;
 
-/// Times are in microseconds, sizes in bytes of payload.
+/// Sizes are bytes of payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub no_delay: bool,
@@ -29,18 +29,19 @@ pub(super) struct Settings {
     pub ttl: u8,
     /// Largest segment, 0 for no limit but the path's.
     pub mss: u16,
+    pub congestion: Congestion,
     pub send_buffer: u32,
     pub recv_buffer: u32,
     pub recv_low: u32,
     /// 0: no limit.
     pub not_sent_low: u32,
-    pub keep_idle: u64,
-    pub keep_interval: u64,
+    pub keep_idle: Millis,
+    pub keep_interval: Millis,
     /// 0: the system's patience.
-    pub user_timeout: u64,
-    pub fin_wait2: u64,
+    pub user_timeout: Millis,
+    pub fin_wait2: Millis,
     /// 0: off.
-    pub defer_accept: u64,
+    pub defer_accept: Millis,
 }
 
 impl Settings {
@@ -56,15 +57,16 @@ impl Settings {
             tos: 0,
             ttl: TTL,
             mss: 0,
+            congestion: Congestion::default(),
             send_buffer: buffer_size(config.send_buffer, config.send_buffer_max),
             recv_buffer: buffer_size(config.recv_buffer, config.recv_buffer_max),
             recv_low: 1,
             not_sent_low: 0,
             keep_idle: KEEP_IDLE,
             keep_interval: KEEP_INTERVAL,
-            user_timeout: 0,
-            fin_wait2: micros(config.fin_wait2),
-            defer_accept: 0,
+            user_timeout: Millis(0),
+            fin_wait2: Millis::from(config.fin_wait2),
+            defer_accept: Millis(0),
         }
     }
 
@@ -77,12 +79,12 @@ impl Settings {
             TcpOption::QuickAck(_) => {}
             TcpOption::MaxSegment(mss) => self.mss = mss,
             TcpOption::KeepAlive(on) => self.keep_alive = on,
-            TcpOption::KeepIdle(time) => self.keep_idle = micros(time),
-            TcpOption::KeepInterval(time) => self.keep_interval = micros(time),
+            TcpOption::KeepIdle(time) => self.keep_idle = time.into(),
+            TcpOption::KeepInterval(time) => self.keep_interval = time.into(),
             TcpOption::KeepCount(count) => self.keep_count = count,
-            TcpOption::UserTimeout(time) => self.user_timeout = micros(time),
+            TcpOption::UserTimeout(time) => self.user_timeout = time.into(),
             TcpOption::SynRetries(count) => self.syn_retries = count,
-            TcpOption::FinWait2(time) => self.fin_wait2 = micros(time),
+            TcpOption::FinWait2(time) => self.fin_wait2 = time.into(),
             TcpOption::SendBuffer(size) => {
                 self.send_buffer = buffer_size(size, config.send_buffer_max);
                 self.send_buffer_fixed = true;
@@ -93,10 +95,27 @@ impl Settings {
             }
             TcpOption::RecvLowWater(bytes) => self.recv_low = (bytes as u32).max(1),
             TcpOption::NotSentLowWater(bytes) => self.not_sent_low = bytes as u32,
-            TcpOption::DeferAccept(time) => self.defer_accept = micros(time),
+            TcpOption::DeferAccept(time) => self.defer_accept = time.into(),
+            TcpOption::Congestion(congestion) => self.congestion = congestion,
             TcpOption::Tos(tos) => self.tos = tos,
             TcpOption::Ttl(ttl) => self.ttl = ttl,
         }
+    }
+}
+
+/// A time in milliseconds, half the size of one in microseconds: no option is finer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Millis(u32);
+
+impl From<Duration> for Millis {
+    fn from(time: Duration) -> Self {
+        Self(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
+    }
+}
+
+impl Millis {
+    pub(super) fn micros(self) -> u64 {
+        u64::from(self.0) * 1_000
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) struct Slab<T> {
 }
 
 #[derive(Debug)]
-enum Place<T> {
+pub(super) enum Place<T> {
     Full(T),
     /// The next free index, or `NONE`.
     Empty(u32),

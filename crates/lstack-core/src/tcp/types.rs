@@ -208,6 +208,33 @@ pub enum RecvError {
 #[error("not connected")]
 pub struct NotConnected;
 
+/// How a connection reacts to congestion (`TCP_CONGESTION`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 9438 with HyStart++.
+    #[default]
+    Cubic,
+    /// RFC 5681.
+    Reno,
+}
+
+impl Congestion {
+    /// Linux's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Reno => "reno",
+        }
+    }
+
+    /// The algorithm with this name, if we have it.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::Cubic, Self::Reno].into_iter().find(|algorithm| algorithm.name() == name)
+    }
+}
+
 /// A setting of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOption {
@@ -243,6 +270,8 @@ pub enum TcpOption {
     NotSentLowWater(usize),
     /// `TCP_DEFER_ACCEPT`: a listener waits this long for data.
     DeferAccept(Duration),
+    /// `TCP_CONGESTION`; at any time.
+    Congestion(Congestion),
     /// `IP_TOS`.
     Tos(u8),
     /// `IP_TTL`.

@@ -16,9 +16,9 @@ pub(crate) struct Cubic {
     hystart: HyStart,
     epoch: Option<Epoch>,
     /// Window before the last reduction, lowered further when it was falling (fast convergence).
-    w_max: f64,
+    w_max: f32,
     /// Window when loss was last detected.
-    w_prior: f64,
+    w_prior: f32,
     /// Part of a byte that growth has left over.
     carry: f64,
 }
@@ -48,14 +48,14 @@ impl CongestionControl for Cubic {
         let mss = f64::from(window.mss);
         let cwnd = f64::from(window.cwnd) / mss;
         let acked = f64::from(sample.acked) / mss;
-        let w_max = self.w_max;
+        let w_max = f64::from(self.w_max);
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
             start: sample.now,
             k: ((w_max - cwnd).max(0.0) / C).cbrt(),
             origin: w_max.max(cwnd),
             w_est: cwnd,
         });
-        let alpha = if epoch.w_est < self.w_prior { ALPHA } else { 1.0 };
+        let alpha = if epoch.w_est < f64::from(self.w_prior) { ALPHA } else { 1.0 };
         epoch.w_est += alpha * acked / cwnd;
         let seconds = sample.now.saturating_sub(epoch.start) as f64 / 1e6;
         let cubic = |t: f64| C * (t - epoch.k).powi(3) + epoch.origin;
@@ -73,8 +73,9 @@ impl CongestionControl for Cubic {
     fn on_loss(&mut self, window: &Window) -> u32 {
         let mss = f64::from(window.mss);
         let cwnd = f64::from(window.cwnd) / mss;
-        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
-        self.w_prior = cwnd;
+        let shrinks = cwnd < f64::from(self.w_max);
+        self.w_max = if shrinks { cwnd * (1.0 + BETA) / 2.0 } else { cwnd } as f32;
+        self.w_prior = cwnd as f32;
         self.epoch = None;
         self.carry = 0.0;
         ((cwnd * BETA * mss) as u32).max(2 * window.mss)
@@ -83,10 +84,6 @@ impl CongestionControl for Cubic {
     fn restart(&mut self) {
         self.epoch = None;
         self.hystart = HyStart::default();
-    }
-
-    fn name(&self) -> &'static str {
-        "cubic"
     }
 }
 

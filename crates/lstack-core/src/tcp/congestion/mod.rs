@@ -9,6 +9,7 @@ use cubic::Cubic;
 use reno::Reno;
 
 use super::seq::Seq;
+use super::types::Congestion;
 
 /// Segments of the initial window, RFC 6928.
 const INITIAL_SEGMENTS: u32 = 10;
@@ -45,9 +46,6 @@ pub(super) trait CongestionControl {
 
     /// A retransmission timeout came after [`Self::on_loss`]; or nothing was sent for a while.
     fn restart(&mut self);
-
-    /// Name as in `TCP_CONGESTION`.
-    fn name(&self) -> &'static str;
 }
 
 /// Any of the algorithms.
@@ -75,16 +73,10 @@ impl Window {
 }
 
 impl Algorithm {
-    pub(super) fn cubic() -> Self {
-        Self::Cubic(Cubic::default())
-    }
-
-    /// The algorithm with this name.
-    pub(super) fn by_name(name: &str) -> Option<Self> {
-        match name {
-            "cubic" => Some(Self::cubic()),
-            "reno" => Some(Self::Reno(Reno::default())),
-            _ => None,
+    pub(super) fn new(congestion: Congestion) -> Self {
+        match congestion {
+            Congestion::Cubic => Self::Cubic(Cubic::default()),
+            Congestion::Reno => Self::Reno(Reno::default()),
         }
     }
 }
@@ -108,13 +100,6 @@ impl CongestionControl for Algorithm {
         match self {
             Self::Cubic(cubic) => cubic.restart(),
             Self::Reno(reno) => reno.restart(),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Cubic(cubic) => cubic.name(),
-            Self::Reno(reno) => reno.name(),
         }
     }
 }

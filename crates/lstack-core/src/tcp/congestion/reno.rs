@@ -30,10 +30,6 @@ impl CongestionControl for Reno {
     fn restart(&mut self) {
         self.counted = 0;
     }
-
-    fn name(&self) -> &'static str {
-        "reno"
-    }
 }
 
 #[cfg(test)]

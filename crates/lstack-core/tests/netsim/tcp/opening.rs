@@ -260,7 +260,7 @@ fn a_full_backlog_drops_without_a_word() {
     for (backlog, admitted) in [(0, 1), (1, 2), (3, 4)] {
         let mut script = Script::listening(backlog);
         for n in 0..6 {
-            script.from_port(5_000 + n);
+            script.play_port(5_000 + n);
             script.put("S 0 0 0");
             if !script.sent().is_empty() {
                 script.put("A 1 1 0");
@@ -273,7 +273,7 @@ fn a_full_backlog_drops_without_a_word() {
         // Room again: the next SYN is welcome.
         let (now, id) = (script.lone.now, script.id);
         script.stack().tcp_accept(now, id).unwrap();
-        script.from_port(6_000);
+        script.play_port(6_000);
         script.put("S 0 0 0");
         assert_eq!(script.sent().len(), 1);
     }
@@ -285,12 +285,12 @@ fn an_acknowledgement_that_finds_the_backlog_full_counts_when_there_is_room() {
     script.put("S 0 0 0");
     script.sent();
     let first = PEER_PORT;
-    script.from_port(first + 1);
+    script.play_port(first + 1);
     script.put("S 0 0 0");
     script.sent();
     script.put("A 1 1 0");
     let waiting = script.stack().sockets().len();
-    script.from_port(first);
+    script.play_port(first);
     script.put("S 0 0 0");
     script.sent();
     script.put("A 1 1 0");
@@ -309,7 +309,7 @@ fn an_acknowledgement_that_finds_the_backlog_full_counts_when_there_is_room() {
 fn a_flood_of_syns_evicts_the_oldest_and_costs_bounded_memory() {
     let mut script = Script::listening(16);
     for n in 0..2_000 {
-        script.from_port(10_000 + n);
+        script.play_port(10_000 + n);
         script.put("S 0 0 0 mss 1460 ws 7 sackok ts 1 0");
     }
     assert_eq!(script.sent().len(), 2_000);
@@ -327,7 +327,7 @@ fn five_hundred_clients_at_once_all_get_in() {
     let mut script = Script::listening(511);
     let mut answers = Vec::new();
     for n in 0..500 {
-        script.from_port(10_000 + n);
+        script.play_port(10_000 + n);
         script.put("S 0 0 0");
         script.sent();
         script.put("A 1 1 0");
@@ -349,7 +349,7 @@ fn closing_a_listener_resets_who_waits_and_spares_who_was_accepted() {
     script.put("A 1 1 0");
     let listener = script.accept();
     let accepted = script.id;
-    script.from_port(5_000);
+    script.play_port(5_000);
     script.put("S 0 0 0");
     script.sent();
     script.put("A 1 1 0");

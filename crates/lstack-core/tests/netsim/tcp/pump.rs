@@ -1,6 +1,5 @@
 //! A program on each side: sends a known stream, checks what it receives, closes.
 
-use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
@@ -224,10 +223,7 @@ impl Pair {
         }
         text
     }
-
-    pub fn counters(&mut self, side: Side) -> HashMap<&'static str, u64> {
-        self.net.host(side).counters()
-    }
+}
 }
 
 impl Host {

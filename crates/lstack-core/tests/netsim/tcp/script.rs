@@ -151,7 +151,7 @@ impl Script {
     }
 
     /// Plays another peer from now on.
-    pub fn from_port(&mut self, port: u16) {
+    pub fn play_port(&mut self, port: u16) {
         self.peer_port = port;
         self.our_iss = None;
     }
