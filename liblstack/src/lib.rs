@@ -12,7 +12,7 @@
 //! | `signal`, `thread` | the program's signal handlers, and when they may run |
 //! | `cancel` | threads that are cancelled while they wait |
 //! | `real`, `raw`, `symbol` | the operating system: as a trait, as system calls, as libc's functions |
-//! | `exit`, `service` | last bytes at the end of the process |
+//! | `exit`, `last_thread`, `service` | the end of the process: last bytes, last thread |
 //! | `hidden` | the library's descriptors |
 //! | `log`, `stats` | what it says |
 #![cfg_attr(test, allow(dead_code, reason = "tests reach the conversions, not the exports"))]
@@ -24,6 +24,7 @@ mod errno;
 mod exit;
 mod hidden;
 mod hooks;
+mod last_thread;
 mod log;
 mod raw;
 mod real;

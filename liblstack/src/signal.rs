@@ -478,9 +478,11 @@ const FAULTS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGTRAP)
     | bit(libc::SIGSYS);
 
-/// What is blocked while signals are kept back: not faults, and not the two that libc uses to
-/// cancel threads and to change user ids in all of them.
-pub const ASYNCHRONOUS: u64 = !(FAULTS | bit(32) | bit(33));
+/// What is blocked while signals are kept back, and in threads of the library: not faults, not the
+/// two that can't be, and not the two that libc uses to cancel threads and to change user ids in
+/// all of them.
+pub const ASYNCHRONOUS: u64 =
+    !(FAULTS | bit(libc::SIGKILL) | bit(libc::SIGSTOP) | bit(32) | bit(33));
 
 /// Signals by which users end programs.
 const ENDING: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];

@@ -17,7 +17,7 @@ use lstack_posix::Posix;
 use lstack_runtime::Runtime;
 
 use crate::real::Real;
-use crate::{exit, hidden, log, raw, service, signal, thread};
+use crate::{exit, hidden, last_thread, log, raw, service, signal, thread};
 
 /// [`IDLE`], [`STARTING`] or [`SETTLED`]; a futex word.
 static STATE: AtomicU32 = AtomicU32::new(IDLE);
@@ -134,6 +134,7 @@ fn run() {
 
 fn start(config: &Config) {
     log::configure(config.log_level, config.log_file.as_deref());
+    let threads_before = last_thread::list();
     let fence = Fence::raise();
     let runtime = match Runtime::start(config) {
         Ok(runtime) => runtime,
@@ -145,7 +146,7 @@ fn start(config: &Config) {
     let posix = Posix::new(config, runtime, Arc::new(Real));
     fence.hide_what_came();
     let posix: &'static Posix = Box::leak(Box::new(posix));
-    service::start(posix, config);
+    service::start(posix, config, threads_before);
     signal::adopt();
     POSIX.store(ptr::from_ref(posix).cast_mut(), Ordering::Release);
     ::log::info!(target: "lstack", "the stack runs");

@@ -1,12 +1,11 @@
-//! The end of the process by `_exit`, and of threads by `pthread_cancel`. `fork` needs no hook, see
-//! `exit.rs`.
+//! The end of the process by `_exit`, and of threads. `fork` needs no hook, see `exit.rs`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use libc::pthread_t;
 
 use super::hooks;
-use crate::{cancel, exit};
+use crate::{cancel, exit, last_thread};
 
 hooks! {
     /// `_exit(2)`: comes back only through the real one.
@@ -19,6 +18,12 @@ hooks! {
     #[allow(non_snake_case, reason = "its name")]
     fn _Exit(status: c_int) -> () {
         exit::finish();
+        None
+    }
+
+    /// `pthread_exit(3)`: of the first thread, it leaves the end of the process to the last one.
+    fn pthread_exit(value: *mut c_void) -> () {
+        last_thread::this_one_leaves();
         None
     }
 

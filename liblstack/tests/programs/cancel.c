@@ -40,8 +40,16 @@ static void leave(int number)
     pthread_exit("left");
 }
 
+static void *outlives(void *first)
+{
+    pthread_join(*(pthread_t *)first, NULL);
+    puts("the first thread has left");
+    return NULL;
+}
+
 int main(void)
 {
+    static pthread_t first;
     void *(*waiters[])(void *) = {in_recv, in_read, in_poll, in_epoll_wait, in_select};
     struct epoll_event event = {.events = EPOLLIN};
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -64,5 +72,8 @@ int main(void)
         pthread_join(thread, &result);
         printf("left: %s\n", (const char *)result);
     }
-    return 0;
+    pthread_t last;
+    first = pthread_self();
+    pthread_create(&last, NULL, outlives, &first);
+    pthread_exit(NULL);
 }
