@@ -105,7 +105,7 @@ impl Connection {
             self.grow_window(env, &delivery, newest);
         }
         if advanced || delivery.delivered > 0 {
-            self.snd.recovery.on_progress(advanced);
+            self.snd.recovery.on_delivered();
             self.rearm_retransmit(env);
         }
         if self.snd.board.lost() > 0
@@ -128,6 +128,7 @@ impl Connection {
         snd.una = ack;
         snd.rtt.reset_backoff();
         snd.recovery.duplicates = 0;
+        snd.recovery.on_progress(env.now, snd.board.is_empty());
         if snd.starved {
             self.tell_if_writable();
         }

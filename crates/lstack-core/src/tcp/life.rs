@@ -202,8 +202,9 @@ impl Tcp {
         self.push_reply(Reply::Bare { key: *key, header, ip: ANSWER_IP });
     }
 
-    pub(super) fn push_reply(&mut self, reply: Reply) {
-        push_reply(&mut self.replies, &mut self.shared.counters, reply);
+    /// Queues a segment of no connection; `false`: too many wait, it is dropped.
+    pub(super) fn push_reply(&mut self, reply: Reply) -> bool {
+        push_reply(&mut self.replies, &mut self.shared.counters, reply)
     }
 }
 
@@ -211,12 +212,13 @@ fn push_reply(
     replies: &mut std::collections::VecDeque<Reply>,
     counters: &mut super::TcpCounters,
     reply: Reply,
-) {
+) -> bool {
     if replies.len() >= REPLIES_MAX {
         counters.tcp_drop_reply_overflow += 1;
-        return;
+        return false;
     }
     replies.push_back(reply);
+    true
 }
 
 impl Connection {

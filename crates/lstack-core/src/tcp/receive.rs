@@ -169,11 +169,10 @@ impl Tcp {
     }
 
     fn request_syn_ack(&mut self, index: u32) {
-        if let Some(record) = self.half_open.get_mut(index)
-            && !record.queued
-        {
-            record.queued = true;
-            self.push_reply(Reply::SynAck(index));
+        let waits = self.half_open.get(index).is_some_and(|record| record.queued);
+        let queued = waits || self.push_reply(Reply::SynAck(index));
+        if let Some(record) = self.half_open.get_mut(index) {
+            record.queued = queued;
         }
     }
 

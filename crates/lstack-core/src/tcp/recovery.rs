@@ -45,7 +45,7 @@ pub(super) struct Recovery {
     pub duplicates: u8,
     /// Timeouts since the last progress.
     pub retries: u8,
-    /// When the first of the unanswered transmissions was sent.
+    /// When the first of the unanswered transmissions was sent, or the last progress was made.
     pub stuck_since: Option<u64>,
     /// The next transmission goes whatever the window says.
     pub force_one: bool,
@@ -124,13 +124,15 @@ impl Recovery {
         self.probe = Some((nxt, again));
     }
 
-    /// Something was delivered; `advanced` if the peer has all up to there.
-    pub(super) fn on_progress(&mut self, advanced: bool) {
+    /// Something was delivered.
+    pub(super) fn on_delivered(&mut self) {
         self.probes = 0;
-        if advanced {
-            self.retries = 0;
-            self.stuck_since = None;
-        }
+    }
+
+    /// `SND.UNA` has moved; patience begins anew for what is still out.
+    pub(super) fn on_progress(&mut self, now: u64, is_all: bool) {
+        self.retries = 0;
+        self.stuck_since = (!is_all).then_some(now);
     }
 }
 

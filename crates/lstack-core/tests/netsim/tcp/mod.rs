@@ -2,6 +2,7 @@
 
 mod closing;
 mod goodput;
+mod noise;
 mod opening;
 mod pump;
 mod receiving;

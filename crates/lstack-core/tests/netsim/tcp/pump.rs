@@ -224,7 +224,6 @@ impl Pair {
         text
     }
 }
-}
 
 impl Host {
     pub fn tcp_listener(&mut self, port: u16) -> SocketId {
