@@ -61,7 +61,7 @@ impl Idle {
     }
 }
 
-/// The first nap. The kernel's timer slack adds up to as much again.
+/// The first nap.
 const NAP_MIN: Duration = Duration::from_micros(50);
 
 /// A nap is this part of the idle time: at most an eighth is added to a pause between frames.
