@@ -19,7 +19,7 @@ use crate::description::{Description, Endpoint, Kind, State};
 use crate::errno::Errno;
 use crate::kernel::{PollFd, SigSet};
 use crate::posix::{FdSet, Outcome, Posix, Timeout};
-use crate::wait::Waiter;
+use crate::wait::{Waiter, rest_a_moment};
 
 /// What `poll` and `epoll` call a socket's readiness: also by the names of System V.
 pub(crate) fn linux_bits(readiness: Readiness, protocol: Protocol) -> u32 {
@@ -272,7 +272,7 @@ impl<'a> Call<'a> {
         }
         let drives = self.posix.drives();
         let mut asked = self.start;
-        loop {
+        for turn in 1_u32.. {
             self.posix.kernel.safe_point();
             self.check_signals()?;
             self.drive(set);
@@ -295,10 +295,9 @@ impl<'a> Call<'a> {
             if now.duration_since(self.start) >= limit {
                 return Ok(None);
             }
-            if !drives {
-                std::hint::spin_loop();
-            }
+            rest_a_moment(turn, drives);
         }
+        Ok(None)
     }
 
     fn sleep_watching(&self, set: &mut Set<'_>) -> Result<usize, Errno> {
@@ -475,3 +474,6 @@ const KERNEL_INTERVAL: Duration = Duration::from_micros(50);
 /// The case is rare (a pipe whose other end is gone, watched for writing), a delay of this length
 /// harmless, and a hundred looks a second cost nothing.
 const MUTE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

@@ -174,12 +174,15 @@ impl Posix {
         mut attempt: impl FnMut() -> Option<T>,
     ) -> Result<T, Ended> {
         let before = self.kernel.signals_seen();
-        if let Some(done) = self.spin(endpoints, interest, kernel_fds, patience, before, &mut attempt)? {
+        if let Some(done) =
+            self.spin(endpoints, interest, kernel_fds, patience, before, &mut attempt)?
+        {
             return Ok(done);
         }
         let waiter = self.take_waiter();
         self.watch(endpoints, &waiter);
-        let result = self.sleep_until(endpoints, kernel_fds, patience, before, &waiter, &mut attempt);
+        let result =
+            self.sleep_until(endpoints, kernel_fds, patience, before, &waiter, &mut attempt);
         self.unwatch(endpoints, &waiter);
         self.put_waiter(waiter);
         result
@@ -199,7 +202,8 @@ impl Posix {
         if patience.mask.is_some() || self.app_spin.is_zero() {
             return Ok(None);
         }
-        let drives = endpoints.first().is_some_and(|e| e.cell.mode() == StackThreadMode::RunToCompletion);
+        let drives =
+            endpoints.first().is_some_and(|e| e.cell.mode() == StackThreadMode::RunToCompletion);
         let start = Instant::now();
         for turn in 1_u32.. {
             for endpoint in endpoints {
@@ -221,11 +225,7 @@ impl Posix {
             if now.duration_since(start) >= limit {
                 return Ok(None);
             }
-            if turn.is_multiple_of(TURNS_PER_YIELD) {
-                std::thread::yield_now();
-            } else if !drives {
-                std::hint::spin_loop();
-            }
+            rest_a_moment(turn, drives);
         }
         Ok(None)
     }
@@ -313,9 +313,18 @@ const ON_FUTEX: u32 = 1;
 const ON_EVENTFD: u32 = 2;
 const SIGNALLED: u32 = 3;
 
-/// A spinning thread lets others run now and then: the peer that is to answer may be waiting for
-/// this very processor. About 3 µs; where nobody waits the system call costs a tenth of that.
-pub(crate) const TURNS_PER_YIELD: u32 = 32;
+/// Ends a turn of a spin. The thread lets others run now and then: the peer that is to answer may
+/// be waiting for this very processor.
+pub(crate) fn rest_a_moment(turn: u32, drives: bool) {
+    if turn.is_multiple_of(TURNS_PER_YIELD) {
+        std::thread::yield_now();
+    } else if !drives {
+        std::hint::spin_loop();
+    }
+}
+
+/// About 3 µs of spinning; where nobody waits the system call costs a tenth of that.
+const TURNS_PER_YIELD: u32 = 32;
 
 /// Idle waiters kept for later calls; each may hold one hidden descriptor.
 const WAITERS_KEPT: usize = 32;
