@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,9 +79,35 @@ int lstack_dpdk_accept(int fd, struct sockaddr *address, socklen_t *len)
 	return opened(syscall(SYS_accept4, fd, address, len, SOCK_CLOEXEC));
 }
 
+/* Whether a socket's file is there but nobody listens: a process that was killed left it. */
+static int is_left_over(const struct sockaddr *address, socklen_t len, int type)
+{
+	int probe, refused;
+
+	if (address->sa_family != AF_UNIX || ((const struct sockaddr_un *)address)->sun_path[0] == 0)
+		return 0;
+	probe = (int)syscall(SYS_socket, AF_UNIX, type | SOCK_CLOEXEC, 0);
+	if (probe < 0)
+		return 0;
+	refused = syscall(SYS_connect, probe, address, len) < 0 && errno == ECONNREFUSED;
+	syscall(SYS_close, probe);
+	return refused;
+}
+
 int lstack_dpdk_bind(int fd, const struct sockaddr *address, socklen_t len)
 {
-	return (int)syscall(SYS_bind, fd, address, len);
+	int type = 0;
+	socklen_t size = sizeof(type);
+	int result = (int)syscall(SYS_bind, fd, address, len);
+
+	/* A memif server that is started again after a crash must not stumble over its own socket. */
+	if (result < 0 && errno == EADDRINUSE &&
+	    syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+	    is_left_over(address, len, type)) {
+		syscall(SYS_unlink, ((const struct sockaddr_un *)address)->sun_path);
+		result = (int)syscall(SYS_bind, fd, address, len);
+	}
+	return result;
 }
 
 int lstack_dpdk_connect(int fd, const struct sockaddr *address, socklen_t len)

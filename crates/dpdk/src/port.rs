@@ -351,6 +351,29 @@ impl Port {
     }
 }
 
+impl Started {
+    /// Stops the device and starts it again: the only way to make a memif client connect anew.
+    /// What it has received and not handed over is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Refused`].
+    pub fn restart(&mut self) -> Result<(), PortError> {
+        let id = self.port.id;
+        preserved(|| {
+            // SAFETY: nobody uses the queues meanwhile, `self` has them exclusively.
+            done("stopping", unsafe { sys::rte_eth_dev_stop(id) })?;
+            // SAFETY: the port is configured and stopped.
+            done("starting", unsafe { sys::rte_eth_dev_start(id) })
+        })
+        .map_err(|(step, error)| PortError::Refused {
+            device: self.port.name.clone(),
+            step,
+            reason: strerror(error),
+        })
+    }
+}
+
 impl StartedPort {
     pub(crate) fn id(&self) -> u16 {
         self.id
@@ -448,7 +471,6 @@ fn configure_and_start(
     configuration: &sys::rte_eth_conf,
     pools: &[QueuePools],
 ) -> Result<(), (&'static str, i32)> {
-    let done = |step, result: i32| if result < 0 { Err((step, -result)) } else { Ok(()) };
     let Negotiated { queues, rx_descriptors, tx_descriptors, .. } = *negotiated;
 
     // SAFETY: the configuration is valid for the call.
@@ -477,6 +499,11 @@ fn configure_and_start(
     }
     // SAFETY: the port is configured.
     done("starting", unsafe { sys::rte_eth_dev_start(id) })
+}
+
+/// The result of a step that reports an error as a negative number.
+fn done(step: &'static str, result: i32) -> Result<(), (&'static str, i32)> {
+    if result < 0 { Err((step, -result)) } else { Ok(()) }
 }
 
 fn clamp(wanted: u16, limit: &sys::rte_eth_desc_lim) -> u16 {

@@ -120,7 +120,11 @@ pub(crate) fn open(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
     if let Some(Memif::Client { socket: Some(socket) }) = memif {
         wait_for_server(socket, config.link_up_timeout);
     }
-    let Started { queues, port } = port.start(&negotiated, pools)?;
+    let mut started = port.start(&negotiated, pools)?;
+    if matches!(memif, Some(Memif::Client { .. })) {
+        attach(&mut started, config.link_up_timeout)?;
+    }
+    let Started { queues, port } = started;
     let patience = match memif {
         // Its link comes up when a client attaches. A server that waited for that would not be
         // listening yet when the client calls.
@@ -185,6 +189,22 @@ fn wait_for_server(socket: &Path, patience: Duration) {
         std::thread::sleep(SERVER_LOOK);
     }
 }
+
+/// A server has its socket before it is ready, and turns clients away until then; the driver's
+/// client does not try again by itself.
+fn attach(client: &mut Started, patience: Duration) -> Result<(), PortError> {
+    let deadline = Instant::now() + patience;
+    let mut attempt = FIRST_ATTEMPT;
+    while !client.port.wait_for_link(attempt) && Instant::now() < deadline {
+        client.restart()?;
+        attempt *= 2;
+    }
+    Ok(())
+}
+
+/// How long the first attempt to attach may take: a handshake of a few messages, under a
+/// millisecond when neither process waits for a CPU. Later ones get more, for those that do.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(20);
 
 /// Short against the start of a device (over 100 ms), long against a look at the file system.
 const SERVER_LOOK: Duration = Duration::from_millis(5);
