@@ -105,6 +105,7 @@ impl<'rig> Launch<'rig> {
             .stderr(File::create(&errors).context("making a file for the errors")?);
         let stats = stem.with_extension("stats.json");
         if self.preload {
+            self.side.tidy();
             let conf = self.write_conf(&stem.with_extension("conf"))?;
             command
                 .env("LD_PRELOAD", build::library()?)

@@ -163,6 +163,8 @@ pub struct Side {
     pub namespace: Namespace,
     /// How programs of this side reach the wire with lstack; `None`: the kernel owns the address.
     pub stack: Option<StackConf>,
+    /// A socket that a killed program may have left, and that its successor makes anew.
+    left_over: Option<PathBuf>,
     folder: PathBuf,
     launches: AtomicU32,
 }
@@ -184,6 +186,7 @@ impl Rig {
             let socket = folder.join("memif.sock");
             server.stack = Some(plan.conf(&server, memif_device("server", &socket)));
             client.stack = Some(plan.conf(&client, memif_device("client", &socket)));
+            server.left_over = Some(socket);
         } else {
             join_by_veth(&server.namespace, &client.namespace, plan.mtu)?;
             server.own_address(plan, plan.pairing.server_on_stack())?;
@@ -230,6 +233,15 @@ impl Side {
         format!("{}:{port}", self.address)
     }
 
+    /// Makes the side as it was before its first program on lstack. A client that finds the socket
+    /// of a killed server would believe that the next one listens already.
+    pub(crate) fn tidy(&self) {
+        if let Some(path) = &self.left_over {
+            // Usually it is not there.
+            let _ = fs::remove_file(path);
+        }
+    }
+
     /// A file name for the next program of this side.
     pub(crate) fn next_file_stem(&self, program: &str) -> PathBuf {
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
@@ -245,6 +257,7 @@ impl Side {
             address,
             namespace,
             stack: None,
+            left_over: None,
             folder: folder.to_owned(),
             launches: AtomicU32::new(0),
         })
