@@ -44,16 +44,16 @@ fn segment(random: &mut SplitMix) -> String {
 fn call(script: &mut Script, random: &mut SplitMix) {
     let len = random.below(5_000) as usize;
     match random.below(12) {
-        0..4 => drop(script.write(len)),
-        4 => drop(script.write_more(len, More::Yes)),
-        5..8 => drop(script.read(len)),
-        8 => script.option(TcpOption::Cork(len % 2 == 0)),
+        0..4 => _ = script.write(len),
+        4 => _ = script.write_more(len, More::Yes),
+        5..8 => _ = script.read(len),
+        8 => script.option(TcpOption::Cork(len.is_multiple_of(2))),
         9 => script.option(TcpOption::RecvBuffer(len)),
         10 => script.option(TcpOption::SendBuffer(len)),
         _ if random.below(40) == 0 => {
             let (now, id) = (script.lone.now, script.id);
             let how = [Shutdown::Read, Shutdown::Write, Shutdown::Both][len % 3];
-            drop(script.stack().tcp_shutdown(now, id, how));
+            let _ = script.stack().tcp_shutdown(now, id, how);
             script.poll();
         }
         _ => {}
