@@ -1,10 +1,10 @@
 //! TCP sockets. RFCs to read first: 9293, 7323, 2018, 6298, 8985, 9438, 5961.
 //!
-//! [`Tcp`] holds every TCP socket of a stack: connections, listeners, `TIME_WAIT` records, timers
+//! `Tcp` holds every TCP socket of a stack: connections, listeners, `TIME_WAIT` records, timers
 //! and buffers. It is called by [`crate::Stack`] only.
 //!
 //! The way of a segment: `receive` (which flow?) → `input`, `ack_input`, `recovery` (what does it
-//! change in the connection?) → [`Tcp::settle`] (what follows for tables, timers, events, the list
+//! change in the connection?) → `Tcp::settle` (what follows for tables, timers, events, the list
 //! of flows with something to send) → `output`, once per burst. Calls of the program are in
 //! `calls`, life and death of sockets in `life`.
 
