@@ -34,3 +34,31 @@ impl Posix {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use lstack_core::tcp::State;
+
+    use crate::errno::Errno;
+    use crate::testbed::{STACK, Testbed};
+
+    #[test]
+    fn the_end_closes_every_connection_also_those_in_use() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let (_listener, _) = bed.listener(Ipv4Addr::UNSPECIFIED);
+        let (_datagram, _) = bed.datagram(STACK);
+        let in_use = bed.posix.table.get(client);
+        bed.posix.finish();
+        bed.posix.finish();
+        let sockets = bed.posix.runtime.cells()[0].lock().stack().sockets();
+        let open = sockets.iter().filter(|socket| socket.state == Some(State::Established));
+        assert_eq!(open.count(), 0);
+        assert!(!sockets.iter().any(|socket| socket.state == Some(State::Listen)));
+        // Late calls find no connection, and no placeholder either.
+        assert_eq!(bed.recv(server, 1), Err(Errno(libc::ENOTCONN)));
+        drop(in_use);
+    }
+}

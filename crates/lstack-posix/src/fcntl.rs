@@ -162,7 +162,7 @@ fn shares_placeholder(handle: &Handle) -> bool {
 
 /// Bytes that can be read; of datagrams, those of the next. `None`: the kernel has the answer.
 fn unread(state: &State) -> Option<Result<usize, Errno>> {
-    let count = |endpoint: &Endpoint| endpoint.cell.enter().stack().unread(endpoint.socket);
+    let count = |endpoint: &Endpoint| endpoint.enter().stack().unread(endpoint.socket);
     match state {
         State::Undecided(_) | State::Kernel => None,
         State::Listener { .. } => Some(Err(Errno(libc::EINVAL))),
@@ -182,7 +182,7 @@ fn of_stream(
     match state {
         State::Undecided(_) | State::Kernel | State::Datagram { .. } => None,
         State::Listener { .. } => Some(Err(Errno(libc::EINVAL))),
-        State::Connection(endpoint) => Some(Ok(count(&mut endpoint.cell.enter(), endpoint.socket))),
+        State::Connection(endpoint) => Some(Ok(count(&mut endpoint.enter(), endpoint.socket))),
     }
 }
 
@@ -197,3 +197,163 @@ fn unsent(guard: &mut Guard<'_>, socket: SocketId) -> usize {
 // Not in the `libc` crate: asm-generic/sockios.h, linux/sockios.h.
 const SIOCATMARK: u64 = 0x8905;
 const SIOCOUTQNSD: u64 = 0x894b;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::fd::RawFd;
+    use std::sync::Arc;
+
+    use crate::errno::Errno;
+    use crate::kernel::Kernel;
+    use crate::posix::Outcome;
+    use crate::testbed::{STACK, Testbed, done};
+
+    fn flags(bed: &Testbed, fd: RawFd) -> i32 {
+        done(bed.posix.fcntl(fd, libc::F_GETFL, 0))
+    }
+
+    fn set_flags(bed: &Testbed, fd: RawFd, flags: i32) {
+        done(bed.posix.fcntl(fd, libc::F_SETFL, flags.cast_unsigned() as usize));
+    }
+
+    fn kernel_blocks(bed: &Testbed, fd: RawFd) -> bool {
+        let flags = bed.kernel.fcntl(fd, libc::F_GETFL, 0).expect("it is open");
+        flags & libc::O_NONBLOCK == 0
+    }
+
+    #[test]
+    fn non_blocking_mode_is_the_descriptions_whichever_way_it_was_set() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        for fd in [client, server] {
+            assert_eq!(flags(&bed, fd), libc::O_RDWR | libc::O_NONBLOCK);
+            let copy = done(bed.posix.dup(fd));
+            done(bed.posix.ioctl(copy, libc::FIONBIO, Some(&mut 0)));
+            assert_eq!(flags(&bed, fd), libc::O_RDWR);
+            set_flags(&bed, fd, libc::O_RDWR | libc::O_NONBLOCK);
+            assert_eq!(flags(&bed, copy), libc::O_RDWR | libc::O_NONBLOCK);
+        }
+    }
+
+    #[test]
+    fn accepted_connections_do_not_share_their_flags_with_their_placeholder() {
+        let bed = Testbed::new();
+        let (_, first) = bed.pair();
+        let (_, second) = bed.pair();
+        set_flags(&bed, first, libc::O_RDWR);
+        assert_eq!(flags(&bed, second), libc::O_RDWR | libc::O_NONBLOCK);
+    }
+
+    #[test]
+    fn a_listener_of_both_worlds_never_blocks_in_the_kernel() {
+        let bed = Testbed::new();
+        let (both, _) = bed.listener(Ipv4Addr::UNSPECIFIED);
+        set_flags(&bed, both, libc::O_RDWR);
+        assert_eq!(flags(&bed, both), libc::O_RDWR);
+        assert!(!kernel_blocks(&bed, both));
+        let undecided = bed.socket(libc::SOCK_STREAM);
+        set_flags(&bed, undecided, libc::O_RDWR);
+        assert!(kernel_blocks(&bed, undecided));
+    }
+
+    #[test]
+    fn a_connection_ends_with_its_last_descriptor() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let copy = done(bed.posix.fcntl(client, libc::F_DUPFD_CLOEXEC, 100));
+        assert!(copy >= 100);
+        bed.close(client);
+        assert_eq!(bed.send(copy, b"still here"), 10);
+        assert_eq!(bed.recv(server, 20), Ok(b"still here".to_vec()));
+        assert_eq!(bed.recv(server, 20), Err(Errno(libc::EAGAIN)));
+        bed.close(copy);
+        assert_eq!(bed.recv(server, 20), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_number_that_is_given_to_another_file_closes_the_socket() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let (reader, _) = bed.kernel.pipe();
+        assert_eq!(done(bed.posix.dup3(reader, client, 0)), client);
+        assert!(!bed.posix.knows(client));
+        assert_eq!(bed.recv(server, 1), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_number_of_the_kernel_becomes_ours_with_the_copy() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let (reader, _) = bed.kernel.pipe();
+        assert_eq!(bed.posix.dup3(reader, reader, 0), Outcome::Kernel);
+        assert_eq!(done(bed.posix.dup3(client, reader, 0)), reader);
+        bed.close(client);
+        bed.send(reader, b"x");
+        assert_eq!(bed.recv(server, 1), Ok(b"x".to_vec()));
+    }
+
+    #[test]
+    fn a_copy_that_failed_changes_nothing() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let failed = bed.posix.dup3(900, client, 0);
+        assert_eq!(failed, Outcome::Done(Err(Errno(libc::EBADF))));
+        bed.send(client, b"x");
+        assert_eq!(bed.recv(server, 1), Ok(b"x".to_vec()));
+    }
+
+    #[test]
+    fn closing_a_range_closes_ours_and_leaves_the_call_to_the_kernel() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let number = client.cast_unsigned();
+        let marked = bed.posix.close_range(number, number, libc::CLOSE_RANGE_CLOEXEC as i32);
+        assert_eq!((marked, bed.posix.knows(client)), (Outcome::Kernel, true));
+        assert_eq!(bed.posix.close_range(number, number, 0), Outcome::Kernel);
+        assert!(!bed.posix.knows(client));
+        assert_eq!(bed.recv(server, 1), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_epoll_instance_follows_its_copies() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let epfd = bed.kernel.epoll();
+        bed.add(epfd, server, libc::EPOLLIN);
+        let copy = done(bed.posix.dup(epfd));
+        bed.close(epfd);
+        bed.send(client, b"x");
+        assert_eq!(bed.now(copy), [(libc::EPOLLIN, server)]);
+    }
+
+    #[test]
+    fn queues_are_counted() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        bed.send(client, b"seven!!");
+        let mut count = -1;
+        done(bed.posix.ioctl(server, libc::FIONREAD, Some(&mut count)));
+        assert_eq!(count, 7);
+        for (request, expected) in [(super::SIOCATMARK, 0), (super::SIOCOUTQNSD, 0)] {
+            done(bed.posix.ioctl(server, request, Some(&mut count)));
+            assert_eq!(count, expected);
+        }
+        let (listener, _) = bed.listener(STACK);
+        let refused = bed.posix.ioctl(listener, libc::FIONREAD, Some(&mut count));
+        assert_eq!(refused, Outcome::Done(Err(Errno(libc::EINVAL))));
+        assert_eq!(bed.posix.ioctl(server, libc::TCGETS, Some(&mut count)), Outcome::Kernel);
+    }
+
+    #[test]
+    fn a_call_in_progress_keeps_the_socket_of_a_closed_number() {
+        let bed = Testbed::new();
+        let (client, server) = bed.pair();
+        let held = bed.posix.table.get(client).expect("it is ours");
+        bed.close(client);
+        assert_eq!(bed.recv(server, 1), Err(Errno(libc::EAGAIN)));
+        assert_eq!(Arc::strong_count(&held), 1);
+        drop(held);
+        assert_eq!(bed.recv(server, 1), Ok(Vec::new()));
+    }
+}

@@ -43,6 +43,7 @@ impl Posix {
     }
 
     /// `splice`.
+    #[allow(clippy::needless_pass_by_value, reason = "as `sendfile`, which writes to its offset")]
     pub fn splice(
         &self,
         input: RawFd,
@@ -344,7 +345,7 @@ struct Pipe {
 
 /// Room in the send buffer, or zero if sending would fail; `None` while there is none.
 fn room(endpoint: &Endpoint) -> Option<usize> {
-    let mut guard = endpoint.cell.enter();
+    let mut guard = endpoint.enter();
     let now = guard.now();
     let writable = guard.stack().readiness(endpoint.socket).intersects(OUTPUT);
     if !writable && !endpoint.cell.failed() {
@@ -412,3 +413,6 @@ const PAGE: usize = 4096;
 
 const SPLICE_FLAGS: u32 =
     libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,8 @@ mod posix;
 mod route;
 mod socket;
 mod stats;
+#[cfg(test)]
+mod testbed;
 mod transfer;
 mod wait;
 

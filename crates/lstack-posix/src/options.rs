@@ -167,7 +167,8 @@ impl Spec {
 }
 
 fn apply(endpoint: &Endpoint, option: CoreOption) {
-    let mut guard = endpoint.cell.lock();
+    // Some options change what the socket is ready for.
+    let mut guard = endpoint.enter();
     let now = guard.now();
     match option {
         CoreOption::Tcp(option) => guard.stack().tcp_set_option(now, endpoint.socket, option),

@@ -522,14 +522,12 @@ impl Posix {
             None => *placeholder.insert(self.kernel.hidden_socket()?),
         };
         let command = if close_on_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-        loop {
-            let fd = self.kernel.fcntl(hidden, command, 0)?;
-            if FdTable::can_hold(fd) {
-                return Ok(fd);
-            }
-            let _ = self.kernel.close(fd);
-            return Err(Errno(libc::EMFILE));
+        let fd = self.kernel.fcntl(hidden, command, 0)?;
+        if FdTable::can_hold(fd) {
+            return Ok(fd);
         }
+        let _ = self.kernel.close(fd);
+        Err(Errno(libc::EMFILE))
     }
 
     /// Sends a TCP socket on its way; the caller holds the transition lock.
@@ -615,7 +613,12 @@ impl Posix {
         }
     }
 
-    fn finish_connect(&self, handle: &Handle, endpoint: &Endpoint, again: bool) -> Result<(), Errno> {
+    fn finish_connect(
+        &self,
+        handle: &Handle,
+        endpoint: &Endpoint,
+        again: bool,
+    ) -> Result<(), Errno> {
         let socket = handle.socket();
         let outcome = || {
             let mut guard = endpoint.enter();
@@ -700,9 +703,7 @@ impl Posix {
         let mut name = [0; address::V6_LEN];
         let unconnected = self.kernel.getpeername(handle.fd, &mut name).is_err();
         let unbound = self.kernel.getsockname(handle.fd, &mut name).is_ok() && name[2..4] == [0, 0];
-        unconnected
-            && unbound
-            && self.router.connect_via(&*self.kernel, remote).path == Path::Stack
+        unconnected && unbound && self.router.connect_via(&*self.kernel, remote).path == Path::Stack
     }
 
     /// The bound core socket on the stack that will see the flow's frames.

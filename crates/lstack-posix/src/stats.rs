@@ -176,3 +176,56 @@ fn state_name(state: TcpState) -> &'static str {
         TcpState::Closing => "closing",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::fd::RawFd;
+
+    use serde_json::Value;
+
+    use crate::testbed::Testbed;
+
+    fn stats(bed: &Testbed) -> Value {
+        serde_json::from_str(&bed.posix.stats_json()).expect("it is JSON")
+    }
+
+    fn descriptor(stats: &Value, fd: RawFd) -> &Value {
+        let all = stats["descriptors"].as_array().expect("it is a list");
+        all.iter().find(|entry| entry["fd"] == fd).expect("it is listed")
+    }
+
+    #[test]
+    fn every_descriptor_shows_its_path_and_why() {
+        let bed = Testbed::new();
+        let (both, port) = bed.listener(Ipv4Addr::UNSPECIFIED);
+        let (client, server) = bed.pair();
+        let undecided = bed.socket(libc::SOCK_DGRAM);
+        let stats = stats(&bed);
+        let listener = descriptor(&stats, both);
+        assert_eq!((&listener["path"], &listener["reason"]), (&"both".into(), &"wildcard".into()));
+        assert_eq!(listener["local"], format!("0.0.0.0:{port}"));
+        assert_eq!(listener["state"], "listening");
+        let accepted = descriptor(&stats, server);
+        assert_eq!((&accepted["path"], &accepted["reason"]), (&"stack".into(), &"accepted".into()));
+        assert_eq!(accepted["state"], "established");
+        assert_eq!(accepted["remote"], descriptor(&stats, client)["local"]);
+        assert_eq!(descriptor(&stats, client)["reason"], "own_address");
+        assert_eq!(descriptor(&stats, undecided)["path"], "undecided");
+        assert_eq!(stats["decisions"]["accepted"], 1);
+    }
+
+    #[test]
+    fn a_stack_shows_its_counters_and_its_sockets() {
+        let bed = Testbed::new();
+        let (_client, _server) = bed.pair();
+        let stats = stats(&bed);
+        let stack = &stats["stacks"][0];
+        assert_eq!((&stack["index"], &stack["failed"]), (&0.into(), &false.into()));
+        assert!(stack["counters"]["tcp_segments_rx"].as_u64().is_some_and(|count| count > 0));
+        let sockets = stack["sockets"].as_array().expect("it is a list");
+        let established = sockets.iter().filter(|socket| socket["state"] == "established");
+        assert_eq!(established.count(), 2);
+        assert!(sockets.iter().all(|socket| socket["protocol"] == "tcp"));
+    }
+}

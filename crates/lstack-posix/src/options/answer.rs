@@ -119,7 +119,7 @@ fn connection(state: &State) -> Option<&Endpoint> {
 }
 
 fn numbers(endpoint: &Endpoint) -> Option<TcpInfo> {
-    let mut guard = endpoint.cell.enter();
+    let mut guard = endpoint.enter();
     let now = guard.now();
     guard.stack().tcp_info(now, endpoint.socket)
 }
@@ -130,9 +130,8 @@ fn pending_error(state: &State) -> Reply {
         if endpoint.cell.failed() {
             return int(Errno::from(lstack_core::SocketError::StackFailed).0);
         }
-        let mut guard = endpoint.cell.enter();
+        let mut guard = endpoint.enter();
         if let Some(error) = guard.stack().take_error(endpoint.socket) {
-            guard.refresh(endpoint.socket);
             return int(Errno::from(error).0);
         }
     }
