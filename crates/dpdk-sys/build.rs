@@ -141,6 +141,8 @@ const REDIRECTED: &[&str] = &[
     // From libbsd; two functions do not deserve a library.
     "strlcat",
     "strlcpy",
+    // A driver's constructor asks for the right to use I/O ports, in every process that is preloaded.
+    "iopl",
 ];
 
 /// DPDK's own functions that `c/os.c` has a better version of.

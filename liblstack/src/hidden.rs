@@ -14,10 +14,11 @@ use crate::raw;
 
 static HIDDEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// Whether `fd` is the library's.
+/// Whether `fd` is the library's, or a device's that it opened later (a memif peer that came back).
 #[inline]
 pub fn contains(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| HIDDEN[word].load(Ordering::Relaxed) & bit != 0)
+        || lstack_runtime::is_device_descriptor(fd)
 }
 
 /// Hides `fd`. A number too high for the table stays visible, which harms no ordinary program.

@@ -549,6 +549,17 @@ void lstack_dpdk_numa_set_localalloc(void)
 	syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
 }
 
+/* ---- rights ---- */
+
+/* The legacy virtio driver asks when the library is loaded, also by programs that never open a
+ * socket. Refused: only virtio devices older than 1.0 need I/O ports. */
+int lstack_dpdk_iopl(int level)
+{
+	(void)level;
+	errno = EPERM;
+	return -1;
+}
+
 /* ---- time ---- */
 
 /* DPDK measures its clock for 100 ms, most of its start-up time. Ten are enough for what it is used
