@@ -64,6 +64,7 @@ use crate::description::{Description, Handle, Kind};
 use crate::errno::Errno;
 use crate::kernel::{EpollEvent, SigSet};
 use crate::posix::{Outcome, Posix, Timeout};
+use crate::wait::rest_a_moment;
 
 /// The instances of a process that have become ours.
 #[derive(Default)]
@@ -329,7 +330,7 @@ impl EpollWait<'_> {
             return Ok(None);
         }
         let drives = self.posix.drives();
-        loop {
+        for turn in 1_u32.. {
             self.posix.kernel.safe_point();
             self.check_signals(signals)?;
             let now = Instant::now();
@@ -343,10 +344,9 @@ impl EpollWait<'_> {
             if now.duration_since(self.start) >= limit {
                 return Ok(None);
             }
-            if !drives {
-                std::hint::spin_loop();
-            }
+            rest_a_moment(turn, drives);
         }
+        Ok(None)
     }
 
     fn sleep(&self, out: &mut [EpollEvent], signals: u64) -> Result<usize, Errno> {
@@ -407,3 +407,6 @@ const EXCLUSIVE_ALLOWS: u32 = EXCLUSIVE
         | libc::EPOLLWAKEUP
         | libc::EPOLLET)
         .cast_unsigned();
+
+#[cfg(test)]
+mod tests;

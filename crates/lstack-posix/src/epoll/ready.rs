@@ -331,6 +331,12 @@ impl Ready {
         list.nested || !list.outside.is_empty()
     }
 
+    /// How many threads sleep.
+    #[cfg(test)]
+    pub(super) fn sleeping(&self) -> u32 {
+        self.list.lock().sleeping
+    }
+
     fn signal(&self, fd: RawFd) {
         // An eventfd write of 1 fails only when the counter is full, and then it is readable.
         let _ = self.kernel.write(fd, &1_u64.to_ne_bytes());
