@@ -93,15 +93,16 @@ pub(crate) struct Router {
     kernel_addresses: Vec<Ipv4Net>,
     stack_addresses: Vec<Ipv4Net>,
     counts: [AtomicU64; Reason::ALL.len()],
-    interfaces: Mutex<Option<(Instant, Vec<(IpAddr, u8)>)>>,
+    interfaces: Mutex<Option<Interfaces>>,
 }
+
+/// The kernel's addresses with prefix lengths, and when they were read.
+type Interfaces = (Instant, Vec<(IpAddr, u8)>);
 
 impl Router {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            own: config
-                .host_addr
-                .map(|address| Ipv4Net { address, prefix_len: config.prefix_len }),
+            own: config.host_addr.map(|address| Ipv4Net { address, prefix_len: config.prefix_len }),
             gateway: config.gateway_addr.is_some(),
             kernel_addresses: config.kernel_addresses.clone(),
             stack_addresses: config.stack_addresses.clone(),
@@ -221,7 +222,8 @@ mod tests {
     use super::{Path, Reason, Router};
 
     fn router(gateway: bool) -> Router {
-        let net = |address: &str, prefix_len| Ipv4Net { address: address.parse().unwrap(), prefix_len };
+        let net =
+            |address: &str, prefix_len| Ipv4Net { address: address.parse().unwrap(), prefix_len };
         Router {
             own: Some(net("198.18.0.2", 24)),
             gateway,

@@ -198,7 +198,7 @@ impl Posix {
         let state = handle.socket().state();
         match &**state {
             State::Kernel | State::Undecided(_) => Outcome::Kernel,
-            State::Connection(endpoint) => {
+            State::Connection(endpoint) | State::Datagram { endpoint, .. } => {
                 let mut guard = endpoint.enter();
                 let now = guard.now();
                 let result = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
@@ -212,12 +212,6 @@ impl Posix {
                     let _ = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
                 }
                 Outcome::Done(if *kernel { self.kernel.shutdown(fd, how) } else { Ok(()) })
-            }
-            State::Datagram { endpoint, .. } => {
-                let mut guard = endpoint.enter();
-                let now = guard.now();
-                let result = guard.stack().tcp_shutdown(now, endpoint.socket, how_in_core);
-                Outcome::Done(result.map_err(Errno::from))
             }
         }
     }
@@ -245,7 +239,9 @@ impl Posix {
     pub(crate) fn enter_table(&self, fd: RawFd, socket: Socket, nonblocking: bool) {
         let description = Description::new(Kind::Socket(Box::new(socket)), nonblocking);
         // A leftover means that somebody closed the number behind our back: its turn is over.
-        drop(self.table.insert(fd, description));
+        if let Some(leftover) = self.table.insert(fd, description) {
+            self.let_go(leftover);
+        }
     }
 
     /// Opens a core socket on `cell` and gives it what the program has set so far.
@@ -428,8 +424,8 @@ impl Posix {
         addr: &mut [u8],
         flags: i32,
     ) -> Result<Option<(RawFd, usize)>, Errno> {
-        let kernel_first =
-            kernel && handle.socket().turn.fetch_add(1, Ordering::Relaxed) % KERNEL_SHARE == 0;
+        let kernel_first = kernel
+            && handle.socket().turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(KERNEL_SHARE);
         if kernel_first && let Some(taken) = self.accept_from_kernel(handle.fd, addr, flags)? {
             return Ok(Some(taken));
         }
@@ -685,6 +681,10 @@ impl Posix {
             State::Kernel | State::Undecided(_) => Outcome::Kernel,
             State::Listener { .. } => Outcome::Done(Err(Errno(libc::EINVAL))),
             State::Connection(endpoint) => {
+                // The next attempt may go to the kernel, by a socket of its own.
+                if let Err(errno) = self.leave_shared_placeholder(handle) {
+                    return Outcome::Done(Err(errno));
+                }
                 endpoint.close(Close::Reset);
                 socket.connecting.store(false, Ordering::Relaxed);
                 socket.set_state(State::Undecided(Bound::default()));
@@ -695,6 +695,32 @@ impl Posix {
                 Outcome::Done(result.map_err(Errno::from))
             }
         }
+    }
+
+    /// Gives an accepted socket, whose descriptors are names of a socket shared by all accepted
+    /// ones, a kernel socket to itself.
+    fn leave_shared_placeholder(&self, handle: &Handle) -> Result<(), Errno> {
+        let socket = handle.socket();
+        if !socket.accepted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let domain = match socket.family {
+            Family::V4 => libc::AF_INET,
+            Family::V6 => libc::AF_INET6,
+        };
+        let nonblocking = if handle.nonblocking(0) { libc::SOCK_NONBLOCK } else { 0 };
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | nonblocking;
+        let fresh = self.kernel.socket(domain, kind, 0)?;
+        let same = |fd: &RawFd| self.table.get(*fd).is_some_and(|d| d.id == handle.description.id);
+        let numbers = self.table.numbers(0, usize::MAX);
+        let moved = numbers.into_iter().filter(same).try_for_each(|fd| {
+            let on_exec = self.kernel.fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC;
+            let flags = if on_exec == 0 { 0 } else { libc::O_CLOEXEC };
+            self.kernel.dup3(fresh, fd, flags).map(|_| ())
+        });
+        let _ = self.kernel.close(fresh);
+        socket.accepted.store(false, Ordering::Relaxed);
+        moved
     }
 
     /// Whether a socket whose attempt on the kernel came to nothing may try the stack: it is

@@ -364,8 +364,8 @@ impl Posix {
         kernel: bool,
         into: &mut Into<'_, '_>,
     ) -> Result<Option<RecvMsg>, Errno> {
-        let kernel_first =
-            kernel && handle.socket().turn.fetch_add(1, Ordering::Relaxed) % KERNEL_SHARE == 0;
+        let kernel_first = kernel
+            && handle.socket().turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(KERNEL_SHARE);
         if kernel_first && let Some(received) = self.recv_from_kernel(handle, into)? {
             return Ok(Some(received));
         }
