@@ -257,7 +257,7 @@ impl Posix {
         adopted.push((generation, Arc::downgrade(&description)));
         self.epolls.generation.store(generation, Ordering::SeqCst);
         drop(adopted);
-        self.find_outsiders(epfd, &epoll, description)
+        self.find_outsiders(epfd, &epoll, &description)
     }
 
     /// Who watches or waits on the instance although it was the kernel's until now.
@@ -265,7 +265,7 @@ impl Posix {
         &self,
         epfd: RawFd,
         epoll: &Epoll,
-        description: Arc<Description>,
+        description: &Arc<Description>,
     ) -> Result<(), Errno> {
         let mut sleepers: SmallVec<[RawFd; 4]> = SmallVec::new();
         self.kernel.epoll_sleepers(&mut |fd| sleepers.push(fd));
@@ -274,7 +274,7 @@ impl Posix {
         for fd in sleepers {
             let alias = !self.table.knows(fd) && epoll.is(fd);
             if alias {
-                self.table.insert(fd, Arc::clone(&description));
+                self.table.insert(fd, Arc::clone(description));
             }
             if alias || fd == epfd {
                 epoll.slept_on_outside(fd)?;

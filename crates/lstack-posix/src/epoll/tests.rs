@@ -11,6 +11,7 @@ use libc::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP,
     EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP,
 };
+use lstack_config::StackThreadMode;
 
 use crate::errno::Errno;
 use crate::kernel::{EpollEvent, Kernel};
@@ -766,8 +767,13 @@ fn nothing_is_left_when_all_is_closed() {
 #[test]
 fn no_byte_goes_unnoticed_between_threads() {
     const BYTES: usize = 20_000;
-    for (spin, extra) in [(0, 0), (0, EPOLLET), (50, 0), (50, EPOLLET)] {
-        let bed = Testbed::with(|config| config.app_spin = Duration::from_micros(spin));
+    let modes = [StackThreadMode::RunToCompletion, StackThreadMode::RunToWakeup];
+    let spins = [(0, 0), (0, EPOLLET), (50, 0), (50, EPOLLET)];
+    for (mode, (spin, extra)) in modes.iter().flat_map(|mode| spins.map(|spin| (*mode, spin))) {
+        let bed = Testbed::with(|config| {
+            config.stack_thread_mode = mode;
+            config.app_spin = Duration::from_micros(spin);
+        });
         let (near, far) = bed.pair();
         let epfd = bed.kernel.epoll();
         bed.add(epfd, near, EPOLLIN | extra);
