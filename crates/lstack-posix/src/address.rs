@@ -102,9 +102,8 @@ fn decode_v6(bytes: &[u8]) -> SocketAddr {
     if let Some(mapped) = ip.to_ipv4_mapped() {
         return SocketAddr::new(mapped.into(), port);
     }
-    let scope = bytes.get(24..28).map_or(0, |raw| {
-        u32::from_ne_bytes([raw[0], raw[1], raw[2], raw[3]])
-    });
+    let scope =
+        bytes.get(24..28).map_or(0, |raw| u32::from_ne_bytes([raw[0], raw[1], raw[2], raw[3]]));
     SocketAddrV6::new(ip, port, 0, scope).into()
 }
 

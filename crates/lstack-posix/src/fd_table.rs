@@ -50,7 +50,11 @@ impl FdTable {
     }
 
     /// Makes `fd` refer to `description`; returns what it referred to before.
-    pub(crate) fn insert(&self, fd: RawFd, description: Arc<Description>) -> Option<Arc<Description>> {
+    pub(crate) fn insert(
+        &self,
+        fd: RawFd,
+        description: Arc<Description>,
+    ) -> Option<Arc<Description>> {
         let index = usize::try_from(fd).ok().filter(|&index| index < CAPACITY)?;
         description.add_descriptor();
         let page = self.pages[index / PAGE]

@@ -5,7 +5,9 @@
 //! libc functions and the unit tests over a model.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod address;
+mod connect;
 mod control;
 mod description;
 mod epoll;

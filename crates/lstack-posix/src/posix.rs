@@ -50,7 +50,7 @@ pub struct RecvMsg {
 
 /// The descriptors of a process and its stacks.
 ///
-/// Methods are named after the calls; each subject has a file: `socket.rs`, `transfer.rs`,
+/// Methods are named after the calls; each subject has a file: `socket.rs`, `accept.rs`, `connect.rs`, `transfer.rs`,
 /// `poll.rs`, `epoll.rs`, `options.rs`, `fcntl.rs`, `file.rs`, `stats.rs`.
 pub struct Posix {
     pub(crate) table: FdTable,

@@ -1,16 +1,16 @@
-//! `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close` and the names.
+//! `socket`, `bind`, `listen`, `shutdown`, `close` and the names; see `accept.rs`, `connect.rs`.
 //!
 //! This is where a socket moves between the worlds. Each move happens under the socket's
 //! `transition` lock and ends with [`Posix::socket_moved`], which tells epoll.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lstack_core::stack::udp_owner;
-use lstack_core::tcp::{AcceptError, Accepted, Close, ConnectError, Shutdown, State as TcpState};
+use lstack_core::tcp::{Close, Shutdown, State as TcpState};
 use lstack_core::{Protocol, Readiness};
 use lstack_runtime::StackCell;
 
@@ -20,7 +20,6 @@ use crate::description::{
 };
 use crate::errno::Errno;
 use crate::fd_table::FdTable;
-use crate::kernel::PollFd;
 use crate::options;
 use crate::posix::{Outcome, Posix, ours};
 use crate::route::{Path, Reason};
@@ -92,65 +91,6 @@ impl Posix {
             self.socket_moved(&handle);
         }
         Outcome::Done(result)
-    }
-
-    /// Takes a connection of either world. Writes at most `addr.len()` bytes of the peer's address,
-    /// returns the descriptor and the address's full length.
-    pub fn accept4(&self, fd: RawFd, addr: &mut [u8], flags: i32) -> Outcome<(RawFd, usize)> {
-        let handle = ours!(self.socket_handle(fd));
-        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
-            return Outcome::Done(Err(Errno(libc::EINVAL)));
-        }
-        let state = handle.socket().state();
-        let (endpoints, kernel) = match &**state {
-            State::Listener { endpoints, kernel } => (endpoints, *kernel),
-            State::Connection(_) => return Outcome::Done(Err(Errno(libc::EINVAL))),
-            // The placeholder is no listener either and says so.
-            State::Undecided(_) | State::Kernel | State::Datagram { .. } => return Outcome::Kernel,
-        };
-        let mut attempt = || self.try_accept(&handle, endpoints, kernel, addr, flags).transpose();
-        if let Some(result) = attempt() {
-            return Outcome::Done(result);
-        }
-        if handle.nonblocking(0) {
-            return Outcome::Done(Err(Errno(libc::EAGAIN)));
-        }
-        let placeholder = PollFd { fd, events: libc::POLLIN, revents: 0 };
-        let kernel_fds = if kernel { std::slice::from_ref(&placeholder) } else { &[] };
-        let patience = self.receive_patience(handle.socket());
-        let result = self.wait_until(endpoints, INPUT, kernel_fds, patience, attempt);
-        Outcome::Done(result.unwrap_or_else(|ended| Err(ended.errno(libc::EAGAIN))))
-    }
-
-    /// Connects in the world the destination belongs to.
-    pub fn connect(&self, fd: RawFd, addr: &[u8]) -> Outcome<()> {
-        let handle = ours!(self.socket_handle(fd));
-        let socket = handle.socket();
-        let moving = socket.transition.lock();
-        if address::is_unspecified(addr) {
-            let outcome = self.dissolve(&handle);
-            drop(moving);
-            self.socket_moved(&handle);
-            return outcome;
-        }
-        let remote = match address::decode(addr, socket.family) {
-            Ok(remote) => remote,
-            Err(errno) => return Outcome::Done(Err(errno)),
-        };
-        let step = match socket.protocol {
-            Protocol::Tcp => self.start_connect(&handle, remote),
-            Protocol::Udp => self.connect_datagram(&handle, remote),
-        };
-        drop(moving);
-        self.socket_moved(&handle);
-        match step {
-            Ok(Connect::Kernel) => Outcome::Kernel,
-            Ok(Connect::Done) => Outcome::Done(Ok(())),
-            Ok(Connect::Waiting { endpoint, again }) => {
-                Outcome::Done(self.finish_connect(&handle, &endpoint, again))
-            }
-            Err(errno) => Outcome::Done(Err(errno)),
-        }
     }
 
     /// The socket's own address.
@@ -414,337 +354,6 @@ impl Posix {
         Ok(())
     }
 
-    /// One try at both queues: `None` when both are empty. The world asked first alternates once
-    /// both have something, so neither starves the other.
-    fn try_accept(
-        &self,
-        handle: &Handle,
-        endpoints: &[Endpoint],
-        kernel: bool,
-        addr: &mut [u8],
-        flags: i32,
-    ) -> Result<Option<(RawFd, usize)>, Errno> {
-        let kernel_first = kernel
-            && handle.socket().turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(KERNEL_SHARE);
-        if kernel_first && let Some(taken) = self.accept_from_kernel(handle.fd, addr, flags)? {
-            return Ok(Some(taken));
-        }
-        for endpoint in endpoints {
-            if let Some(taken) = self.accept_from_stack(handle, endpoint, addr, flags)? {
-                return Ok(Some(taken));
-            }
-        }
-        if kernel && !kernel_first {
-            return self.accept_from_kernel(handle.fd, addr, flags);
-        }
-        Ok(None)
-    }
-
-    fn accept_from_kernel(
-        &self,
-        fd: RawFd,
-        addr: &mut [u8],
-        flags: i32,
-    ) -> Result<Option<(RawFd, usize)>, Errno> {
-        match self.kernel.accept4(fd, addr, flags) {
-            Ok(taken) => {
-                self.router.count(Reason::AcceptedKernel);
-                Ok(Some(taken))
-            }
-            Err(Errno(libc::EAGAIN)) => Ok(None),
-            // After `shutdown` of a listener in both worlds each says EINVAL; one is enough.
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn accept_from_stack(
-        &self,
-        handle: &Handle,
-        endpoint: &Endpoint,
-        addr: &mut [u8],
-        flags: i32,
-    ) -> Result<Option<(RawFd, usize)>, Errno> {
-        let mut guard = endpoint.enter();
-        if !guard.stack().readiness(endpoint.socket).intersects(INPUT) {
-            return Ok(None);
-        }
-        // The number comes first: without one the connection stays in the queue, as on Linux.
-        let fd = self.accepted_number(flags & libc::SOCK_CLOEXEC != 0)?;
-        let now = guard.now();
-        match guard.stack().tcp_accept(now, endpoint.socket) {
-            Ok(accepted) => {
-                let ready = guard.ready_word(accepted.socket);
-                drop(guard);
-                Ok(Some(self.enter_accepted(handle, endpoint, accepted, ready, fd, addr, flags)))
-            }
-            Err(error) => {
-                drop(guard);
-                let _ = self.kernel.close(fd);
-                match error {
-                    AcceptError::WouldBlock => Ok(None),
-                    AcceptError::NotListening => Err(error.into()),
-                }
-            }
-        }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the pieces of one accepted connection")]
-    fn enter_accepted(
-        &self,
-        listener: &Handle,
-        endpoint: &Endpoint,
-        accepted: Accepted,
-        ready: Arc<lstack_runtime::ReadyWord>,
-        fd: RawFd,
-        addr: &mut [u8],
-        flags: i32,
-    ) -> (RawFd, usize) {
-        let family = listener.socket().family;
-        let child = Endpoint { cell: Arc::clone(&endpoint.cell), socket: accepted.socket, ready };
-        let socket = Socket::new(family, Protocol::Tcp, State::Connection(child));
-        *socket.reason.lock() = Some(Reason::Accepted);
-        self.router.count(Reason::Accepted);
-        options::inherit(listener.socket(), &socket);
-        self.enter_table(fd, socket, flags & libc::SOCK_NONBLOCK != 0);
-        (fd, address::encode(accepted.remote, family, addr))
-    }
-
-    /// A descriptor for an accepted connection: one more name for a hidden socket, so that it
-    /// costs no socket of the kernel.
-    fn accepted_number(&self, close_on_exec: bool) -> Result<RawFd, Errno> {
-        let mut placeholder = self.placeholder.lock();
-        let hidden = match *placeholder {
-            Some(fd) => fd,
-            None => *placeholder.insert(self.kernel.hidden_socket()?),
-        };
-        let command = if close_on_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-        let fd = self.kernel.fcntl(hidden, command, 0)?;
-        if FdTable::can_hold(fd) {
-            return Ok(fd);
-        }
-        let _ = self.kernel.close(fd);
-        Err(Errno(libc::EMFILE))
-    }
-
-    /// Sends a TCP socket on its way; the caller holds the transition lock.
-    fn start_connect(&self, handle: &Handle, remote: SocketAddr) -> Result<Connect, Errno> {
-        let socket = handle.socket();
-        let state = socket.state();
-        match &**state {
-            State::Listener { .. } => Err(Errno(libc::EISCONN)),
-            State::Datagram { .. } => Err(Errno(libc::EINVAL)),
-            State::Connection(endpoint) => self.connect_again(handle, endpoint, remote),
-            State::Kernel => {
-                if !self.may_leave_kernel(handle, remote.ip()) {
-                    return Ok(Connect::Kernel);
-                }
-                socket.set_state(State::Undecided(Bound::default()));
-                self.connect_first(handle, &Bound::default(), remote)
-            }
-            State::Undecided(bound) => self.connect_first(handle, bound, remote),
-        }
-    }
-
-    fn connect_first(
-        &self,
-        handle: &Handle,
-        bound: &Bound,
-        remote: SocketAddr,
-    ) -> Result<Connect, Errno> {
-        let socket = handle.socket();
-        let in_stack_only = !bound.endpoints.is_empty() && !bound.kernel;
-        let decision = self.router.connect_via(&*self.kernel, remote.ip());
-        if decision.path != Path::Stack && !in_stack_only {
-            close_all(&bound.endpoints);
-            self.move_to_kernel(socket, decision.reason);
-            return Ok(Connect::Kernel);
-        }
-        let endpoint = match self.bound_endpoint(bound, remote) {
-            Some(endpoint) => endpoint,
-            None => self.open_endpoint(socket, self.any_cell())?,
-        };
-        let mut guard = endpoint.enter();
-        let now = guard.now();
-        let started = guard.stack().tcp_connect(now, endpoint.socket, remote);
-        drop(guard);
-        if let Err(error) = started {
-            if bound.endpoints.is_empty() {
-                endpoint.close(Close::Reset);
-            }
-            return Err(error.into());
-        }
-        for other in bound.endpoints.iter().filter(|other| other.socket != endpoint.socket) {
-            other.close(Close::Reset);
-        }
-        socket.set_state(State::Connection(endpoint.clone()));
-        *socket.reason.lock() = Some(decision.reason);
-        self.router.count(decision.reason);
-        socket.connecting.store(true, Ordering::Relaxed);
-        Ok(Connect::Waiting { endpoint, again: false })
-    }
-
-    /// `connect` on a socket that has tried before: reports the outcome once, or starts anew.
-    fn connect_again(
-        &self,
-        handle: &Handle,
-        endpoint: &Endpoint,
-        remote: SocketAddr,
-    ) -> Result<Connect, Errno> {
-        let socket = handle.socket();
-        let mut guard = endpoint.enter();
-        let now = guard.now();
-        match guard.stack().tcp_connect(now, endpoint.socket, remote) {
-            Ok(()) => {
-                socket.connecting.store(true, Ordering::Relaxed);
-                Ok(Connect::Waiting { endpoint: endpoint.clone(), again: false })
-            }
-            Err(ConnectError::InProgress) => {
-                Ok(Connect::Waiting { endpoint: endpoint.clone(), again: true })
-            }
-            // The first call after a non-blocking handshake succeeded says so.
-            Err(ConnectError::Connected) if socket.connecting.swap(false, Ordering::Relaxed) => {
-                Ok(Connect::Done)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn finish_connect(
-        &self,
-        handle: &Handle,
-        endpoint: &Endpoint,
-        again: bool,
-    ) -> Result<(), Errno> {
-        let socket = handle.socket();
-        let outcome = || {
-            let mut guard = endpoint.enter();
-            if let Some(error) = guard.stack().take_error(endpoint.socket) {
-                return Some(Err(Errno::from(error)));
-            }
-            match guard.stack().tcp_state(endpoint.socket) {
-                TcpState::SynSent | TcpState::SynReceived => None,
-                TcpState::Closed => Some(Err(Errno(libc::ECONNABORTED))),
-                _ => Some(Ok(())),
-            }
-        };
-        let pending = if again { libc::EALREADY } else { libc::EINPROGRESS };
-        let result = match outcome() {
-            Some(result) => result,
-            None if handle.nonblocking(0) => return Err(Errno(pending)),
-            None => {
-                let patience = self.send_patience(socket);
-                let endpoints = std::slice::from_ref(endpoint);
-                match self.wait_until(endpoints, OUTPUT, &[], patience, outcome) {
-                    Ok(result) => result,
-                    Err(ended) => return Err(ended.errno(pending)),
-                }
-            }
-        };
-        socket.connecting.store(false, Ordering::Relaxed);
-        result
-    }
-
-    /// Sets the peer of a UDP socket; the caller holds the transition lock.
-    fn connect_datagram(&self, handle: &Handle, remote: SocketAddr) -> Result<Connect, Errno> {
-        let socket = handle.socket();
-        let state = socket.state();
-        let in_stack_only = matches!(&**state, State::Datagram { kernel: false, endpoint }
-            if endpoint.local_addr().is_some_and(|local| !local.ip().is_unspecified())
-                && endpoint.connected_addr().is_none());
-        let decision = self.router.connect_via(&*self.kernel, remote.ip());
-        if decision.path != Path::Stack && !in_stack_only {
-            if let State::Datagram { endpoint, .. } = &**state {
-                endpoint.close(Close::Graceful);
-            }
-            self.move_to_kernel(socket, decision.reason);
-            return Ok(Connect::Kernel);
-        }
-        let endpoint = match &**state {
-            State::Datagram { endpoint, .. } => endpoint.clone(),
-            State::Kernel if !self.may_leave_kernel(handle, remote.ip()) => {
-                return Ok(Connect::Kernel);
-            }
-            _ => self.open_endpoint(socket, self.any_cell())?,
-        };
-        endpoint.enter().stack().udp_connect(endpoint.socket, Some(remote))?;
-        socket.set_state(State::Datagram { endpoint, kernel: false });
-        *socket.reason.lock() = Some(decision.reason);
-        self.router.count(decision.reason);
-        Ok(Connect::Done)
-    }
-
-    /// `connect` to `AF_UNSPEC`.
-    fn dissolve(&self, handle: &Handle) -> Outcome<()> {
-        let socket = handle.socket();
-        let state = socket.state();
-        match &**state {
-            State::Kernel | State::Undecided(_) => Outcome::Kernel,
-            State::Listener { .. } => Outcome::Done(Err(Errno(libc::EINVAL))),
-            State::Connection(endpoint) => {
-                // The next attempt may go to the kernel, by a socket of its own.
-                if let Err(errno) = self.leave_shared_placeholder(handle) {
-                    return Outcome::Done(Err(errno));
-                }
-                endpoint.close(Close::Reset);
-                socket.connecting.store(false, Ordering::Relaxed);
-                socket.set_state(State::Undecided(Bound::default()));
-                Outcome::Done(Ok(()))
-            }
-            State::Datagram { endpoint, .. } => {
-                let result = endpoint.enter().stack().udp_connect(endpoint.socket, None);
-                Outcome::Done(result.map_err(Errno::from))
-            }
-        }
-    }
-
-    /// Gives an accepted socket, whose descriptors are names of a socket shared by all accepted
-    /// ones, a kernel socket to itself.
-    fn leave_shared_placeholder(&self, handle: &Handle) -> Result<(), Errno> {
-        let socket = handle.socket();
-        if !socket.accepted.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let domain = match socket.family {
-            Family::V4 => libc::AF_INET,
-            Family::V6 => libc::AF_INET6,
-        };
-        let nonblocking = if handle.nonblocking(0) { libc::SOCK_NONBLOCK } else { 0 };
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | nonblocking;
-        let fresh = self.kernel.socket(domain, kind, 0)?;
-        let same = |fd: &RawFd| self.table.get(*fd).is_some_and(|d| d.id == handle.description.id);
-        let numbers = self.table.numbers(0, usize::MAX);
-        let moved = numbers.into_iter().filter(same).try_for_each(|fd| {
-            let on_exec = self.kernel.fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC;
-            let flags = if on_exec == 0 { 0 } else { libc::O_CLOEXEC };
-            self.kernel.dup3(fresh, fd, flags).map(|_| ())
-        });
-        let _ = self.kernel.close(fresh);
-        socket.accepted.store(false, Ordering::Relaxed);
-        moved
-    }
-
-    /// Whether a socket whose attempt on the kernel came to nothing may try the stack: it is
-    /// neither bound nor connected there.
-    fn may_leave_kernel(&self, handle: &Handle, remote: IpAddr) -> bool {
-        let mut name = [0; address::V6_LEN];
-        let unconnected = self.kernel.getpeername(handle.fd, &mut name).is_err();
-        let unbound = self.kernel.getsockname(handle.fd, &mut name).is_ok() && name[2..4] == [0, 0];
-        unconnected && unbound && self.router.connect_via(&*self.kernel, remote).path == Path::Stack
-    }
-
-    /// The bound core socket on the stack that will see the flow's frames.
-    fn bound_endpoint(&self, bound: &Bound, remote: SocketAddr) -> Option<Endpoint> {
-        let [first, rest @ ..] = bound.endpoints.as_slice() else { return None };
-        if rest.is_empty() {
-            return Some(first.clone());
-        }
-        let mut guard = first.cell.lock();
-        let port = bound.address.map_or(0, |address| address.port());
-        let source = guard.stack().source_for(remote.ip())?;
-        let owner = guard.stack().owner_of(SocketAddr::new(source, port), remote);
-        bound.endpoints.get(usize::from(owner)).cloned()
-    }
-
     /// A bound UDP socket is complete: it can receive. The caller holds the transition lock.
     fn become_datagram(&self, socket: &Socket) {
         let state = socket.state();
@@ -757,7 +366,7 @@ impl Posix {
         }
     }
 
-    fn move_to_kernel(&self, socket: &Socket, reason: Reason) {
+    pub(crate) fn move_to_kernel(&self, socket: &Socket, reason: Reason) {
         socket.set_state(State::Kernel);
         *socket.reason.lock() = Some(reason);
         self.router.count(reason);
@@ -841,17 +450,7 @@ impl Patience<'_> {
     }
 }
 
-/// Where an attempt to connect stands.
-enum Connect {
-    /// The kernel makes the call.
-    Kernel,
-    /// Nothing to wait for.
-    Done,
-    /// The handshake runs; `again` if an earlier call started it.
-    Waiting { endpoint: Endpoint, again: bool },
-}
-
-fn close_all(endpoints: &[Endpoint]) {
+pub(crate) fn close_all(endpoints: &[Endpoint]) {
     for endpoint in endpoints {
         endpoint.close(Close::Reset);
     }
