@@ -80,7 +80,8 @@ fn classify(words: String) -> Option<DeviceError> {
     if says(&["hugepage"]) {
         return Some(DeviceError::HugePages(words));
     }
-    if says(&["Permission denied", "Operation not permitted"]) {
+    // The packet socket's driver does not say why it was refused one; there is no other reason.
+    if says(&["Permission denied", "Operation not permitted", "Could not open AF_PACKET socket"]) {
         return Some(DeviceError::Permission(words));
     }
     if says(&["Cannot allocate memory", "Cannot init memory", "out of memory"]) {
