@@ -90,8 +90,8 @@ fn kinds(stack: Ipv4Addr) -> Vec<(&'static str, Verdict, Kind)> {
     vec![
         ("random bytes of every length", Verdict::Survived, random_frames()),
         ("random bytes as IPv4", Verdict::AllDropped, random_payloads(IPV4)),
-        ("random bytes as ARP", Verdict::Survived, random_payloads(0x0806)),
-        ("random bytes as IPv6", Verdict::Survived, random_payloads(0x86dd)),
+        ("random bytes as ARP", Verdict::AllDropped, random_payloads(0x0806)),
+        ("random bytes as IPv6", Verdict::AllDropped, random_payloads(0x86dd)),
         ("truncated segments", Verdict::AllDropped, truncated(stack)),
         ("damaged headers", Verdict::AllDropped, damaged_headers(stack)),
         ("bad TCP checksums", Verdict::AllDropped, bad_checksums(stack, TCP)),

@@ -99,7 +99,7 @@ fn an_address_already_taken_is_reported() -> Result<()> {
 
 #[test]
 fn an_absent_device_is_named() -> Result<()> {
-    falls_back(&["nosuch0"], |launch, rig| {
+    falls_back(&["net_af_packet0", "does not exist"], |launch, rig| {
         let mut conf = conf(rig)?;
         conf.device = "net_af_packet0,iface=nosuch0".to_owned();
         Ok(launch.conf_text(&conf.text()))
@@ -127,7 +127,7 @@ fn missing_permission_is_reported() -> Result<()> {
         .args(["--bounding-set=-all", "--inh-caps=-all"])
         .args([peer.as_os_str(), "loopback".as_ref()])
         .run(LIMIT)?;
-    check_fall_back(finished, &["net_af_packet0"])
+    check_fall_back(finished, &["net_af_packet0", "permission"])
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn the_file_may_ask_for_the_program_to_end_instead() -> Result<()> {
     let finished = rig.server.peer(&["loopback"])?.conf_text(&conf.text()).run(LIMIT)?;
     ensure!(finished.status.code() == Some(1), "{}", finished.status);
     ensure!(finished.output.is_empty(), "the program ran: {}", finished.output);
-    check_message(&finished.errors, &["nosuch0", "on_init_failure"])
+    check_message(&finished.errors, &["net_af_packet0", "on_init_failure"])
 }
 
 /// Runs a program with something wrong, and expects it to run on the kernel after one message
