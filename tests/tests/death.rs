@@ -57,6 +57,26 @@ fn stack_server_survives_a_stack_client() -> Result<()> {
     server_survives_its_client(Pairing::BothStack, Ending::Silent)
 }
 
+/// Shared memory goes away with its owner while the server may be reading it.
+#[test]
+fn stack_server_survives_many_stack_clients() -> Result<()> {
+    let _turn = suite::turn();
+    let rig = Plan::new(Pairing::BothStack).build()?;
+    let mut server = rig.server.peer(&["sink", &rig.server.at(PORT), "1"])?.start()?;
+    server.wait_for_output("listening", LIMIT)?;
+    for round in 1..=suite::repeat(5) as usize {
+        let client = rig.client.peer(&["source", &rig.server.at(PORT)])?.start()?;
+        wait::until("the next client's data", LIMIT, || {
+            server.must_run()?;
+            Ok((server.output()?.matches("first bytes").count() == round).then_some(()))
+        })?;
+        client.kill()?;
+    }
+    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1"])?.run(LIMIT)?.success()?;
+    server.wait(LIMIT)?.success()?;
+    Ok(())
+}
+
 /// The server is killed and started again; the client's next segment finds a stranger.
 fn client_sees_a_reset_by_the_next_server(pairing: Pairing) -> Result<()> {
     let _turn = suite::turn();
