@@ -16,6 +16,7 @@ use crate::options;
 use crate::posix::{Outcome, Posix, ours};
 use crate::route::Reason;
 use crate::socket::{INPUT, KERNEL_SHARE};
+use crate::wait::Ask;
 
 impl Posix {
     /// Takes a connection of either world. Writes at most `addr.len()` bytes of the peer's address,
@@ -32,8 +33,10 @@ impl Posix {
             // The placeholder is no listener either and says so.
             State::Undecided(_) | State::Kernel | State::Datagram { .. } => return Outcome::Kernel,
         };
-        let mut attempt = || self.try_accept(&handle, endpoints, kernel, addr, flags).transpose();
-        if let Some(result) = attempt() {
+        let mut attempt =
+            |ask: Ask| self.try_accept(&handle, endpoints, kernel, ask, addr, flags).transpose();
+        let first = if handle.nonblocking(0) { Ask::Both } else { Ask::Stack };
+        if let Some(result) = attempt(first) {
             return Outcome::Done(result);
         }
         if handle.nonblocking(0) {
@@ -53,6 +56,7 @@ impl Posix {
         handle: &Handle,
         endpoints: &[Endpoint],
         kernel: bool,
+        ask: Ask,
         addr: &mut [u8],
         flags: i32,
     ) -> Result<Option<(RawFd, usize)>, Errno> {
@@ -66,7 +70,7 @@ impl Posix {
                 return Ok(Some(taken));
             }
         }
-        if kernel && !kernel_first {
+        if kernel && !kernel_first && ask == Ask::Both {
             return self.accept_from_kernel(handle.fd, addr, flags);
         }
         Ok(None)

@@ -15,6 +15,7 @@ use crate::errno::Errno;
 use crate::posix::{Outcome, Posix, ours};
 use crate::route::Path;
 use crate::socket::{OUTPUT, close_all};
+use crate::wait::Ask;
 
 /// Where an attempt to connect stands.
 enum Connect {
@@ -148,7 +149,7 @@ impl Posix {
         again: bool,
     ) -> Result<(), Errno> {
         let socket = handle.socket();
-        let outcome = || {
+        let outcome = |_: Ask| {
             let mut guard = endpoint.enter();
             if let Some(error) = guard.stack().take_error(endpoint.socket) {
                 return Some(Err(Errno::from(error)));
@@ -160,7 +161,7 @@ impl Posix {
             }
         };
         let pending = if again { libc::EALREADY } else { libc::EINPROGRESS };
-        let result = match outcome() {
+        let result = match outcome(Ask::Stack) {
             Some(result) => result,
             None if handle.nonblocking(0) => return Err(Errno(pending)),
             None => {

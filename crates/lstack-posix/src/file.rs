@@ -17,7 +17,7 @@ use crate::errno::Errno;
 use crate::kernel::PollFd;
 use crate::posix::{Outcome, Posix};
 use crate::socket::OUTPUT;
-use crate::wait::{Patience, Restart};
+use crate::wait::{Ask, Patience, Restart};
 
 impl Posix {
     /// `sendfile`. `offset`: in and out; `None` uses and moves the file's own position.
@@ -252,8 +252,8 @@ impl Posix {
     fn await_room(&self, to: &Handle) -> Result<usize, Errno> {
         let state = to.socket().state();
         let State::Connection(endpoint) = &**state else { return Err(Errno(libc::EINVAL)) };
-        let room = || room(endpoint);
-        let room = match room() {
+        let room = |_: Ask| room(endpoint);
+        let room = match room(Ask::Stack) {
             Some(room) => room,
             None if to.nonblocking(0) => return Err(Errno(libc::EAGAIN)),
             None => {
@@ -282,7 +282,7 @@ impl Posix {
                         Patience { deadline: None, restart: Restart::IfAsked, mask: None };
                     let endpoints = std::slice::from_ref(endpoint);
                     // Interrupted or not, the next round looks again.
-                    let _ = self.wait_until(endpoints, OUTPUT, &[], patience, || room(endpoint));
+                    let _ = self.wait_until(endpoints, OUTPUT, &[], patience, |_| room(endpoint));
                 }
                 Err(errno) => return Err(errno),
             }
@@ -318,11 +318,11 @@ impl Posix {
             return Ok(());
         }
         let watched = PollFd { fd: pipe.fd, events, revents: 0 };
-        let ready = || {
+        let ready = |_: Ask| {
             let polled = self.kernel.poll(&mut [watched], Some(Duration::ZERO), None);
             matches!(polled, Ok(1)).then_some(())
         };
-        if ready().is_some() {
+        if ready(Ask::Both).is_some() {
             return Ok(());
         }
         if !first || !pipe.may_wait {

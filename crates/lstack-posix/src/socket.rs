@@ -23,7 +23,7 @@ use crate::fd_table::FdTable;
 use crate::options;
 use crate::posix::{Outcome, Posix, ours};
 use crate::route::{Path, Reason};
-use crate::wait::{Ended, Patience, Restart};
+use crate::wait::{Ask, Ended, Patience, Restart};
 
 impl Posix {
     /// Opens a socket: a real kernel socket, and a description if it may use the stack.
@@ -389,7 +389,7 @@ impl Posix {
         if !connected {
             return;
         }
-        let delivered = || {
+        let delivered = |_: Ask| {
             let state = endpoint.enter().stack().tcp_state(endpoint.socket);
             let sending = matches!(
                 state,

@@ -16,6 +16,7 @@ use crate::kernel::PollFd;
 use crate::posix::{Outcome, Posix, RecvMsg, ours};
 use crate::route::Path;
 use crate::socket::{INPUT, KERNEL_SHARE, OUTPUT};
+use crate::wait::Ask;
 
 impl Posix {
     /// `read` and `readv`.
@@ -129,7 +130,7 @@ impl Posix {
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
         let more = if flags & libc::MSG_MORE != 0 { More::Yes } else { More::No };
         let mut sent = 0;
-        let mut attempt = || {
+        let mut attempt = |_: Ask| {
             let mut guard = endpoint.enter();
             // An error that came after some bytes went belongs to the next call.
             if sent > 0 && guard.stack().readiness(endpoint.socket).contains(Readiness::ERROR) {
@@ -148,7 +149,7 @@ impl Posix {
         };
         let result = if total == 0 {
             return self.send_nothing(endpoint, flags);
-        } else if let Some(result) = attempt() {
+        } else if let Some(result) = attempt(Ask::Stack) {
             result
         } else if handle.nonblocking(flags) {
             if sent > 0 { Ok(sent) } else { Err(Errno(libc::EAGAIN)) }
@@ -214,7 +215,7 @@ impl Posix {
         };
         let wanted = if flags & libc::MSG_WAITALL != 0 { total } else { total.min(1) };
         let mut got = 0;
-        let mut attempt = || {
+        let mut attempt = |_: Ask| {
             let mut guard = endpoint.enter();
             // Peeking starts over each time: what was seen is still there.
             let skip = if mode == RecvMode::Peek { 0 } else { got };
@@ -231,7 +232,7 @@ impl Posix {
                 Err(error) => Some(Err(Errno::from(error))),
             }
         };
-        if let Some(result) = attempt() {
+        if let Some(result) = attempt(Ask::Stack) {
             return result;
         }
         if handle.nonblocking(flags) {
@@ -300,12 +301,12 @@ impl Posix {
         if endpoint.cell.failed() {
             return Err(Errno(libc::ENETDOWN));
         }
-        let mut attempt = || match endpoint.enter().udp_send(endpoint.socket, remote, bufs) {
+        let mut attempt = |_: Ask| match endpoint.enter().udp_send(endpoint.socket, remote, bufs) {
             Ok(sent) => Some(Ok(sent)),
             Err(UdpSendError::WouldBlock) => None,
             Err(error) => Some(Err(Errno::from(error))),
         };
-        if let Some(result) = attempt() {
+        if let Some(result) = attempt(Ask::Stack) {
             return result;
         }
         if handle.nonblocking(flags) {
@@ -342,8 +343,10 @@ impl Posix {
             return Err(Errno(libc::ENETDOWN));
         }
         let flags = into.flags;
-        let mut attempt = || self.try_recv_datagram(handle, endpoint, kernel, into).transpose();
-        if let Some(result) = attempt() {
+        let mut attempt =
+            |ask: Ask| self.try_recv_datagram(handle, endpoint, kernel, ask, into).transpose();
+        let first = if handle.nonblocking(flags) { Ask::Both } else { Ask::Stack };
+        if let Some(result) = attempt(first) {
             return result;
         }
         if handle.nonblocking(flags) {
@@ -362,6 +365,7 @@ impl Posix {
         handle: &Handle,
         endpoint: &Endpoint,
         kernel: bool,
+        ask: Ask,
         into: &mut Into<'_, '_>,
     ) -> Result<Option<RecvMsg>, Errno> {
         let kernel_first = kernel
@@ -372,7 +376,7 @@ impl Posix {
         if let Some(received) = self.recv_from_stack(handle, endpoint, into)? {
             return Ok(Some(received));
         }
-        if kernel && !kernel_first {
+        if kernel && !kernel_first && ask == Ask::Both {
             return self.recv_from_kernel(handle, into);
         }
         Ok(None)

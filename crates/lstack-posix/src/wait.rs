@@ -42,6 +42,15 @@ pub(crate) struct Patience<'a> {
     pub(crate) mask: Option<&'a SigSet>,
 }
 
+/// Whom one try of an operation asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// The stack, which costs no system call.
+    Stack,
+    /// The kernel's half of the socket as well, if it has one.
+    Both,
+}
+
 /// Why a wait ended without the operation having succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -161,7 +170,8 @@ impl Drop for Waiter {
 
 impl Posix {
     /// Tries `attempt` until it gives something, waiting for events of `endpoints` and for
-    /// `kernel_fds` in between. `attempt` returns `None` while it would block.
+    /// `kernel_fds` in between. `attempt` returns `None` while it would block; it asks the kernel
+    /// only when told to.
     ///
     /// In run-to-completion mode the thread drives the stacks itself while it spins; registering
     /// with the sockets is put off until it must sleep, since most answers come sooner.
@@ -171,7 +181,7 @@ impl Posix {
         interest: Readiness,
         kernel_fds: &[PollFd],
         patience: Patience<'_>,
-        mut attempt: impl FnMut() -> Option<T>,
+        mut attempt: impl FnMut(Ask) -> Option<T>,
     ) -> Result<T, Ended> {
         let before = self.kernel.signals_seen();
         if let Some(done) =
@@ -195,23 +205,23 @@ impl Posix {
         kernel_fds: &[PollFd],
         patience: Patience<'_>,
         before: (u64, u64),
-        attempt: &mut impl FnMut() -> Option<T>,
+        attempt: &mut impl FnMut(Ask) -> Option<T>,
     ) -> Result<Option<T>, Ended> {
-        // With a signal mask to swap in, or a kernel descriptor that may be ready now, only a
-        // sleeping call is atomic or complete.
-        if patience.mask.is_some() || self.app_spin.is_zero() {
+        // Only a sleeping call swaps a signal mask atomically; the kernel needs nobody to spin.
+        if patience.mask.is_some() || self.app_spin.is_zero() || endpoints.is_empty() {
             return Ok(None);
         }
         let drives =
             endpoints.first().is_some_and(|e| e.cell.mode() == StackThreadMode::RunToCompletion);
         let start = Instant::now();
+        let mut asked = start;
         for turn in 1_u32.. {
             for endpoint in endpoints {
                 if drives {
                     endpoint.cell.drive();
                 }
                 if endpoint.ready.level().intersects(interest)
-                    && let Some(done) = attempt()
+                    && let Some(done) = attempt(Ask::Stack)
                 {
                     return Ok(Some(done));
                 }
@@ -219,10 +229,15 @@ impl Posix {
             self.check_signals(patience, before)?;
             let now = Instant::now();
             if patience.deadline.is_some_and(|deadline| now >= deadline) {
-                return attempt().map(Some).ok_or(Ended::TimedOut);
+                return attempt(Ask::Both).map(Some).ok_or(Ended::TimedOut);
             }
-            let limit = if kernel_fds.is_empty() { self.app_spin } else { self.app_spin / 4 };
-            if now.duration_since(start) >= limit {
+            if !kernel_fds.is_empty() && now.duration_since(asked) >= KERNEL_INTERVAL {
+                asked = now;
+                if let Some(done) = attempt(Ask::Both) {
+                    return Ok(Some(done));
+                }
+            }
+            if now.duration_since(start) >= self.app_spin {
                 return Ok(None);
             }
             rest_a_moment(turn, drives);
@@ -237,12 +252,12 @@ impl Posix {
         patience: Patience<'_>,
         before: (u64, u64),
         waiter: &Waiter,
-        attempt: &mut impl FnMut() -> Option<T>,
+        attempt: &mut impl FnMut(Ask) -> Option<T>,
     ) -> Result<T, Ended> {
         let mut fds = Vec::with_capacity(kernel_fds.len() + 1);
         loop {
             let seen = waiter.sequence();
-            if let Some(done) = attempt() {
+            if let Some(done) = attempt(Ask::Both) {
                 return Ok(done);
             }
             self.check_signals(patience, before)?;
@@ -312,6 +327,10 @@ const AWAKE: u32 = 0;
 const ON_FUTEX: u32 = 1;
 const ON_EVENTFD: u32 = 2;
 const SIGNALLED: u32 = 3;
+
+/// A spinning thread asks the kernel's half of a socket this often: a system call of half a
+/// microsecond each time, and well below what a sleep and a wake-up would take.
+const KERNEL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Ends a turn of a spin. The thread lets others run now and then: the peer that is to answer may
 /// be waiting for this very processor.
