@@ -10,6 +10,8 @@ use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lstack_posix::Errno;
+
 use crate::raw;
 
 static HIDDEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
@@ -51,6 +53,15 @@ pub fn move_up(fd: RawFd) -> RawFd {
     };
     insert(moved);
     moved
+}
+
+/// Another descriptor of what `fd` refers to, hidden; `fd` stays the program's.
+pub fn duplicate(fd: RawFd) -> Result<RawFd, Errno> {
+    let args = [raw::int(fd), raw::int(libc::F_DUPFD_CLOEXEC), raw::int(first_number())];
+    // SAFETY: no memory is involved.
+    let copy = unsafe { raw::syscall(libc::SYS_fcntl, args) }? as RawFd;
+    insert(copy);
+    Ok(copy)
 }
 
 /// The lowest number the library takes: just under the limit of most processes (1024), lower when

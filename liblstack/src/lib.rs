@@ -14,6 +14,7 @@
 //! | `real`, `raw`, `symbol` | the operating system: as a trait, as system calls, as libc's functions |
 //! | `exit`, `last_thread`, `service` | the end of the process: last bytes, last thread |
 //! | `hidden` | the library's descriptors |
+//! | `foreign_epoll` | epoll waits that are the kernel's, for now |
 //! | `log`, `stats` | what it says |
 #![cfg_attr(test, allow(dead_code, reason = "tests reach the conversions, not the exports"))]
 
@@ -22,6 +23,7 @@ mod cancel;
 mod entry;
 mod errno;
 mod exit;
+mod foreign_epoll;
 mod hidden;
 mod hooks;
 mod last_thread;

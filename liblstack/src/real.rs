@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lstack_posix::{EpollEvent, Errno, Kernel, PollFd, SigSet};
 
-use crate::{hidden, raw, signal, thread};
+use crate::{foreign_epoll, hidden, raw, signal, thread};
 
 /// The kernel under this process.
 pub struct Real;
@@ -202,8 +202,20 @@ impl Kernel for Real {
         self.socket(domain, kind, 0).map(hidden::move_up)
     }
 
+    fn dup_hidden(&self, fd: RawFd) -> Result<RawFd, Errno> {
+        hidden::duplicate(fd)
+    }
+
     fn close_hidden(&self, fd: RawFd) {
         hidden::close(fd);
+    }
+
+    fn epoll_sleepers(&self, name: &mut dyn FnMut(RawFd)) {
+        foreign_epoll::name_sleepers(name);
+    }
+
+    fn is_watched(&self, fd: RawFd) -> bool {
+        foreign_epoll::is_watched(fd)
     }
 
     fn futex_wait(

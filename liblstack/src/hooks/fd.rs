@@ -9,7 +9,7 @@ use lstack_posix::{Errno, Outcome};
 use super::hooks;
 use crate::abi;
 use crate::entry::{self, Answer};
-use crate::{hidden, raw, start};
+use crate::{foreign_epoll, hidden, raw, start};
 
 hooks! {
     /// `fcntl(2)`: its third argument, whatever its type, comes in the same register.
@@ -59,6 +59,7 @@ hooks! {
 
     /// `close(2)`.
     fn close(fd: c_int) -> c_int, waits {
+        foreign_epoll::forget_watched(fd);
         spared(fd).or_else(|| entry::on_table([fd; 2], |posix| Ok(posix.close(fd))))
     }
 }
