@@ -283,6 +283,14 @@ impl Endpoint {
         Entered { guard: self.cell.enter(), socket: self.socket }
     }
 
+    /// As [`Self::enter`], to receive: what is there already is taken before more is let in.
+    pub(crate) fn enter_to_receive(&self) -> Entered<'_> {
+        if !self.ready.level().contains(Readiness::READABLE) {
+            return self.enter();
+        }
+        Entered { guard: self.cell.enter_with_data(), socket: self.socket }
+    }
+
     /// Gives the core socket up.
     pub(crate) fn close(&self, how: Close) {
         let mut guard = self.cell.lock();

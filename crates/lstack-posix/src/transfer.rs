@@ -216,7 +216,7 @@ impl Posix {
         let wanted = if flags & libc::MSG_WAITALL != 0 { total } else { total.min(1) };
         let mut got = 0;
         let mut attempt = |_: Ask| {
-            let mut guard = endpoint.enter();
+            let mut guard = endpoint.enter_to_receive();
             // Peeking starts over each time: what was seen is still there.
             let skip = if mode == RecvMode::Peek { 0 } else { got };
             let now = guard.now();
@@ -404,7 +404,7 @@ impl Posix {
         into: &mut Into<'_, '_>,
     ) -> Result<Option<RecvMsg>, Errno> {
         let peek = into.flags & libc::MSG_PEEK != 0;
-        let mut guard = endpoint.enter();
+        let mut guard = endpoint.enter_to_receive();
         let received = guard.stack().udp_recv(endpoint.socket, into.bufs, peek);
         drop(guard);
         match received {

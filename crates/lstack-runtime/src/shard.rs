@@ -197,7 +197,7 @@ impl Shards {
         let Some(mut inner) = guard else { return Progress::Busy };
         let now = clock::now();
         let mut after = After::default();
-        let received = shard.receive(self, &mut inner, now, &mut after);
+        let received = shard.receive(self, &mut inner, now, &mut after, usize::MAX);
         if driver != Driver::Thread {
             shard.last_polled.store(now.as_micros(), Ordering::Relaxed);
         }
@@ -365,32 +365,35 @@ impl Shard {
         (micros != NEVER).then(|| Instant::from_micros(micros))
     }
 
-    /// Handles one burst from the inbox and one from the device; returns the number of frames.
+    /// Handles one burst from the inbox and one from the device, at most `max` frames each; returns
+    /// how many there were.
     pub(crate) fn receive(
         &self,
         shards: &Shards,
         inner: &mut Inner,
         now: Instant,
         after: &mut After,
+        max: usize,
     ) -> usize {
+        let max = max.min(self.burst);
         self.contain(inner, after, |inner, after| {
             inner.counters.bursts += 1;
             let mut frames = 0;
             if shards.all.len() > 1 {
-                frames += self.take_inbox(inner, now);
+                frames += self.take_inbox(inner, now, max);
             }
             if self.has_queue {
-                frames += self.receive_from_device(shards, inner, now, after);
+                frames += self.receive_from_device(shards, inner, now, after, max);
             }
             frames
         })
         .unwrap_or(0)
     }
 
-    fn take_inbox(&self, inner: &mut Inner, now: Instant) -> usize {
+    fn take_inbox(&self, inner: &mut Inner, now: Instant, max: usize) -> usize {
         let failed = self.failed();
         let Inner { stack, counters, .. } = inner;
-        let frames = self.inbox.take(self.burst, |frame, meta| {
+        let frames = self.inbox.take(max, |frame, meta| {
             if failed {
                 counters.frames_rx_failed += 1;
             } else {
@@ -407,6 +410,7 @@ impl Shard {
         inner: &mut Inner,
         now: Instant,
         after: &mut After,
+        max: usize,
     ) -> usize {
         let failed = self.failed();
         let Inner { stack, link, counters, .. } = inner;
@@ -419,9 +423,9 @@ impl Shard {
             }
         };
         let frames = if shards.all.len() == 1 {
-            link.rx_burst(self.burst, &mut |frame, meta| own(frame, meta, counters))
+            link.rx_burst(max, &mut |frame, meta| own(frame, meta, counters))
         } else {
-            link.rx_burst(self.burst, &mut |frame, meta| {
+            link.rx_burst(max, &mut |frame, meta| {
                 let mine = self.spread(shards, frame, meta, |owner| {
                     owner.inbox.post(frame, meta);
                     counters.frames_steered_away += 1;
