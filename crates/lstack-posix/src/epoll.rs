@@ -299,11 +299,14 @@ struct EpollWait<'a> {
 impl EpollWait<'_> {
     fn run(&self, out: &mut [EpollEvent], once: bool) -> Result<usize, Errno> {
         let signals = self.posix.kernel.signals_seen().0;
-        let ask = if once { AskKernel::Always } else { AskKernel::WhenDue };
-        self.drive();
-        let count = self.epoll.look(out, self.start, ask);
-        if count > 0 || once {
-            return Ok(count);
+        // Where all sockets are the kernel's, the sleep is the look.
+        if once || self.epoll.has_stack_sockets() {
+            let ask = if once { AskKernel::Always } else { AskKernel::WhenDue };
+            self.drive();
+            let count = self.epoll.look(out, self.start, ask);
+            if count > 0 || once {
+                return Ok(count);
+            }
         }
         let _waiting = self.epoll.ready.waiting();
         if let Some(count) = self.spin(out, signals)? {

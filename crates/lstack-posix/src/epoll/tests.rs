@@ -692,6 +692,38 @@ fn a_duplicate_made_before_the_instance_became_ours_is_the_same_instance() {
 }
 
 #[test]
+fn an_instance_lasts_as_long_as_one_of_its_descriptors() {
+    let bed = Testbed::new();
+    let (near, far) = bed.pair();
+    let epfd = bed.kernel.epoll();
+    bed.add(epfd, near, EPOLLIN);
+    let copy = done(bed.posix.dup(epfd));
+    bed.close(epfd);
+    bed.send(far, b"x");
+    assert_eq!(bed.wait(copy), [(0x1, near as u64)]);
+    bed.close(copy);
+    assert_eq!(bed.posix.epoll_wait(copy, &mut [], None, None), Outcome::Kernel);
+    let again = bed.kernel.epoll();
+    assert_eq!(again, epfd);
+    assert_eq!(bed.now(again), []);
+    bed.add(again, near, EPOLLIN);
+    assert_eq!(bed.now(again), [(EPOLLIN, near)]);
+}
+
+#[test]
+fn a_set_of_the_kernels_sockets_costs_one_system_call_a_wait() {
+    let bed = Testbed::new();
+    let epfd = bed.kernel.epoll();
+    let fresh = bed.socket(libc::SOCK_STREAM);
+    bed.add(epfd, fresh, EPOLLIN);
+    let before = bed.kernel.calls.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        assert_eq!(bed.wait(epfd), [(0x10, fresh as u64)]);
+    }
+    assert_eq!(bed.kernel.calls.load(Ordering::Relaxed) - before, 100);
+}
+
+#[test]
 fn a_thread_that_slept_before_the_instance_became_ours_is_woken_and_sees_nothing_strange() {
     for through_copy in [false, true] {
         let bed = Testbed::new();
