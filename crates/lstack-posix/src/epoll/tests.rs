@@ -97,6 +97,23 @@ fn level_triggered_connections_are_told_until_they_are_accepted() {
 }
 
 #[test]
+fn a_listener_on_several_stacks_is_told_for_each() {
+    let bed = Testbed::with(|config| config.num_cpus = Some(vec![0, 1]));
+    let (listener, port) = bed.listener(STACK);
+    let epfd = bed.kernel.epoll();
+    bed.add(epfd, listener, EPOLLIN | EPOLLEXCLUSIVE);
+    for _ in 0..12 {
+        // New sockets take turns over the stacks.
+        bed.connect(bed.socket(libc::SOCK_STREAM), port);
+    }
+    for _ in 0..12 {
+        assert_eq!(bed.wait(epfd), [(0x1, listener as u64)]);
+        bed.accept(listener);
+    }
+    assert_eq!(bed.now(epfd), []);
+}
+
+#[test]
 fn edge_triggered_data_is_told_once_per_arrival() {
     let bed = Testbed::new();
     let (near, far) = bed.pair();
