@@ -6,6 +6,7 @@
  * call, which is sound because a queue has one user at a time.
  */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +31,63 @@ static inline void give_back(unsigned int before)
 	RTE_PER_LCORE(_lcore_id) = before;
 }
 
+/* DPDK's interrupt thread takes a memif apart when the other end goes away: it unmaps the rings that
+ * a burst may be reading. So a burst announces itself, and the interrupt thread, before it handles
+ * what it was woken for, lets no new burst in and waits for the announced ones (see `c/os.c`). Both
+ * sides write first and look second, in one total order, so at least one of them sees the other.
+ * A burst that is not let in finds nothing and takes nothing, as on an idle device. */
+struct user {
+	int in_burst;
+} __attribute__((aligned(64)));
+
+static struct user users[RTE_MAX_LCORE + 1]; /* LS_CACHES of their own, one shared */
+static int changing;
+
+static inline struct user *user_of(unsigned int cache)
+{
+	return &users[cache < LS_CACHES ? cache : LS_CACHES];
+}
+
+static inline int enter_burst(unsigned int cache)
+{
+	/* Added, not set: queues beyond the last cache number share one entry. */
+	__atomic_fetch_add(&user_of(cache)->in_burst, 1, __ATOMIC_SEQ_CST);
+	if (likely(!__atomic_load_n(&changing, __ATOMIC_SEQ_CST)))
+		return 1;
+	__atomic_fetch_sub(&user_of(cache)->in_burst, 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static inline void leave_burst(unsigned int cache)
+{
+	__atomic_fetch_sub(&user_of(cache)->in_burst, 1, __ATOMIC_RELEASE);
+}
+
+void ls_begin_change(void)
+{
+	__atomic_store_n(&changing, 1, __ATOMIC_SEQ_CST);
+	for (unsigned int i = 0; i <= LS_CACHES; i++)
+		while (__atomic_load_n(&users[i].in_burst, __ATOMIC_SEQ_CST) != 0)
+			sched_yield();
+}
+
+void ls_end_change(void)
+{
+	__atomic_store_n(&changing, 0, __ATOMIC_RELEASE);
+}
+
 uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
 		     unsigned int cache)
 {
-	unsigned int before = borrow(cache);
-	uint16_t got = rte_eth_rx_burst(port, queue, packets, count);
+	unsigned int before;
+	uint16_t got;
 
+	if (!enter_burst(cache))
+		return 0;
+	before = borrow(cache);
+	got = rte_eth_rx_burst(port, queue, packets, count);
 	give_back(before);
+	leave_burst(cache);
 	for (uint16_t i = 0; i < got; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(packets[i], void *));
 	return got;
@@ -45,11 +96,15 @@ uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, u
 uint16_t ls_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
 		     unsigned int cache, uint16_t *refused)
 {
-	unsigned int before = borrow(cache);
-	uint16_t ready = rte_eth_tx_prepare(port, queue, packets, count);
-	uint16_t sent = rte_eth_tx_burst(port, queue, packets, ready);
+	unsigned int before;
+	uint16_t ready, sent;
 
 	*refused = 0;
+	if (!enter_burst(cache))
+		return 0;
+	before = borrow(cache);
+	ready = rte_eth_tx_prepare(port, queue, packets, count);
+	sent = rte_eth_tx_burst(port, queue, packets, ready);
 	if (sent == ready && ready < count) {
 		/* The next one can never be sent and would block all behind it. */
 		rte_pktmbuf_free(packets[ready]);
@@ -57,6 +112,7 @@ uint16_t ls_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, u
 		sent++;
 	}
 	give_back(before);
+	leave_burst(cache);
 	return sent;
 }
 

@@ -270,9 +270,24 @@ int lstack_dpdk_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *
 	return (int)syscall(SYS_epoll_ctl, epoll, operation, fd, event);
 }
 
+/* In `c/inline.c`. */
+void ls_begin_change(void);
+void ls_end_change(void);
+
+/* The interrupt thread's: between two of its waits it runs the drivers' handlers, which may take a
+ * device's rings away, so no burst runs meanwhile. */
 int lstack_dpdk_epoll_wait(int epoll, struct epoll_event *events, int max, int timeout_ms)
 {
-	return (int)syscall(SYS_epoll_pwait, epoll, events, max, timeout_ms, NULL, _NSIG / 8);
+	static __thread int handling;
+	int count;
+
+	if (handling)
+		ls_end_change();
+	count = (int)syscall(SYS_epoll_pwait, epoll, events, max, timeout_ms, NULL, _NSIG / 8);
+	handling = count > 0;
+	if (handling)
+		ls_begin_change();
+	return count;
 }
 
 int lstack_dpdk_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
