@@ -26,6 +26,7 @@ pub mod udp;
 
 pub use config::{Ipv4Config, Secret, StackConfig, Steering, TcpConfig, UdpConfig};
 pub use event::Event;
+pub use ip::probe::{address_probe, contested_by};
 pub use link::{ChecksumVerdict, FrameSink, LinkCaps, RxMeta, TxMeta};
 pub use socket::{Protocol, Readiness, SocketError, SocketId};
 pub use stack::{Stack, TransmitStatus};

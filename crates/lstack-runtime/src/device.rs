@@ -313,7 +313,7 @@ fn frame_room(mtu: u16) -> u16 {
     mtu.saturating_add(LINK_HEADER_MAX).max(FRAME_ROOM_MIN)
 }
 
-fn hardware_address(mac: [u8; 6]) -> String {
+pub(crate) fn hardware_address(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

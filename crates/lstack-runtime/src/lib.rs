@@ -7,6 +7,7 @@
 mod capture;
 mod cell;
 mod clock;
+mod conflict;
 mod device;
 mod doorbell;
 mod dpdk_link;

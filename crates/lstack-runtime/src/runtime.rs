@@ -14,6 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::capture::Capture;
 use crate::cell::StackCell;
 use crate::clock;
+use crate::conflict;
 use crate::device::{self, DeviceError};
 use crate::doorbell::{Sleep, high};
 use crate::driver::{DriverParts, DriverThread};
@@ -47,6 +48,16 @@ pub enum StartError {
     /// The device could not be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Another host has the address.
+    #[error(
+        "address {address} (host_addr) is taken by the host {owner}: choose another, or stop that host"
+    )]
+    AddressTaken {
+        /// Ours, as configured.
+        address: std::net::Ipv4Addr,
+        /// Its hardware address.
+        owner: String,
+    },
     /// The caller brought no device.
     #[error("no device")]
     NoDevice,
@@ -81,11 +92,18 @@ impl Runtime {
     ///
     /// See [`StartError`].
     pub fn start(config: &Config) -> Result<Self, StartError> {
-        if config.host_addr.is_none() {
-            // Before a device is touched.
-            return Err(StartError::NoAddress);
+        // Before a device is touched.
+        let address = config.host_addr.ok_or(StartError::NoAddress)?;
+        let mut links = device::open(config)?;
+        if let Some(first) = links.first_mut()
+            && let Some(owner) = conflict::find(&mut **first, config.vlan, address)
+        {
+            return Err(StartError::AddressTaken {
+                address,
+                owner: device::hardware_address(owner),
+            });
         }
-        Self::with_links(config, device::open(config)?)
+        Self::with_links(config, links)
     }
 
     /// As [`Self::start`], over devices the caller brings: tests. There are as many stacks as

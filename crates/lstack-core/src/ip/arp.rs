@@ -156,7 +156,7 @@ impl Interface {
 }
 
 /// ARP for Ethernet and IPv4, bytes.
-const ARP_LEN: usize = 28;
+pub(super) const ARP_LEN: usize = 28;
 
 /// RFC 5227's ANNOUNCE_NUM and ANNOUNCE_INTERVAL.
 const ANNOUNCEMENTS: u8 = 2;

@@ -17,6 +17,7 @@ mod id;
 mod ipv4;
 mod neighbor;
 mod path_mtu;
+pub(crate) mod probe;
 mod reassembly;
 mod route;
 pub(crate) mod wire;

@@ -6,8 +6,8 @@ use std::io::{IoSlice, IoSliceMut};
 use super::Stack;
 use crate::socket::{Protocol, SocketId};
 use crate::tcp::{
-    AcceptError, Accepted, Congestion, ConnectError, ListenError, More, NotConnected, OpenError, RecvError,
-    RecvMode, SendError, Shutdown, State, TcpInfo, TcpOption,
+    AcceptError, Accepted, Congestion, ConnectError, ListenError, More, NotConnected, OpenError,
+    RecvError, RecvMode, SendError, Shutdown, State, TcpInfo, TcpOption,
 };
 use crate::time::Instant;
 
