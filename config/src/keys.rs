@@ -224,8 +224,10 @@ pub static KEYS: &[Key] = &[
                 config.app_spin = Duration::from_micros(number.unsigned_abs());
             },
         },
-        Value("50"),
-        "How long a program's thread polls in a blocking call before it sleeps.",
+        Value("200"),
+        "How long a program's thread polls in a blocking call before it sleeps. Longer: fewer slow \
+         answers when the peer is held up for a moment; shorter: less processor time for programs that \
+         wait often.",
     ),
     key(
         "idle_spin_us",
