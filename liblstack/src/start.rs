@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::os::fd::RawFd;
 use std::panic;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{ptr, thread as threads};
 
@@ -27,6 +27,9 @@ static POSIX: AtomicPtr<Posix> = AtomicPtr::new(ptr::null_mut());
 
 /// The process the stack belongs to: children of `vfork` share this memory and are others.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The descriptor by which the process holds its address.
+static CLAIM: AtomicI32 = AtomicI32::new(-1);
 
 /// The stack, if it runs. One load: this is what every hooked call asks first.
 #[inline]
@@ -143,6 +146,7 @@ fn start(config: &Config) {
             return give_up(&error, config.on_init_failure);
         }
     };
+    CLAIM.store(runtime.claim_fd().unwrap_or(-1), Ordering::Release);
     let posix = Posix::new(config, runtime, Arc::new(Real));
     fence.hide_what_came();
     let posix: &'static Posix = Box::leak(Box::new(posix));
@@ -160,6 +164,11 @@ fn settle() {
 /// In a child of `fork`: threads and devices stayed with the parent, the child is the kernel's.
 /// Called between `fork` and its return, so only async-signal-safe things.
 pub fn abandon() {
+    // Or the address would stay taken for as long as the child lives.
+    let claim = CLAIM.swap(-1, Ordering::AcqRel);
+    if claim >= 0 {
+        hidden::close(claim);
+    }
     POSIX.store(ptr::null_mut(), Ordering::Release);
     STATE.store(SETTLED, Ordering::Release);
     signal::disown();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use lstack_tests::program::{Finished, Launch};
 use lstack_tests::rig::{Pairing, Plan, Rig};
 use lstack_tests::stack_conf::StackConf;
-use lstack_tests::{build, suite};
+use lstack_tests::{build, netperf, suite};
 
 #[test]
 fn a_program_without_sockets_does_not_notice_the_library() -> Result<()> {
@@ -95,6 +95,15 @@ fn an_address_already_taken_is_reported() -> Result<()> {
         conf.address = rig.client.address;
         Ok(launch.conf_text(&conf.text()))
     })
+}
+
+#[test]
+fn an_address_held_by_another_program_is_reported() -> Result<()> {
+    let _turn = suite::turn();
+    let rig = rig()?;
+    let _holder = netperf::start_server(&rig)?;
+    let finished = rig.server.peer(&["loopback"])?.run(LIMIT)?;
+    check_fall_back(finished, &[&rig.server.address.to_string(), "another program"])
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod capture;
 mod cell;
+mod claim;
 mod clock;
 mod conflict;
 mod device;

@@ -1,6 +1,6 @@
 //! Start and stop of all stacks of a process.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::capture::Capture;
 use crate::cell::StackCell;
+use crate::claim;
 use crate::clock;
 use crate::conflict;
 use crate::device::{self, DeviceError};
@@ -31,6 +32,8 @@ pub struct Runtime {
     stopped: AtomicBool,
     threads: Mutex<Threads>,
     hidden_fds: Vec<RawFd>,
+    /// Holds the address on this machine.
+    claim: Option<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -58,6 +61,18 @@ pub enum StartError {
         /// Its hardware address.
         owner: String,
     },
+    /// Another program on this machine has a stack with the address.
+    #[error(
+        "address {address} (host_addr) is in use by another program on this machine: each needs an \
+         address of its own"
+    )]
+    AddressHeld {
+        /// Ours, as configured.
+        address: std::net::Ipv4Addr,
+    },
+    /// The address could not be held.
+    #[error("no socket to hold the address with: {0}")]
+    Claim(#[source] std::io::Error),
     /// The caller brought no device.
     #[error("no device")]
     NoDevice,
@@ -94,6 +109,9 @@ impl Runtime {
     pub fn start(config: &Config) -> Result<Self, StartError> {
         // Before a device is touched.
         let address = config.host_addr.ok_or(StartError::NoAddress)?;
+        let claim = claim::hold(address)
+            .map_err(StartError::Claim)?
+            .ok_or(StartError::AddressHeld { address })?;
         let mut links = device::open(config)?;
         if let Some(first) = links.first_mut()
             && let Some(owner) = conflict::find(&mut **first, config.vlan, address)
@@ -103,7 +121,16 @@ impl Runtime {
                 owner: device::hardware_address(owner),
             });
         }
-        Self::with_links(config, links)
+        let mut runtime = Self::with_links(config, links)?;
+        runtime.claim = Some(claim);
+        Ok(runtime)
+    }
+
+    /// The descriptor by which this process holds its address. A forked child, which has no stack,
+    /// gives it up.
+    #[must_use]
+    pub fn claim_fd(&self) -> Option<RawFd> {
+        self.claim.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// As [`Self::start`], over devices the caller brings: tests. There are as many stacks as
@@ -149,6 +176,7 @@ impl Runtime {
             stopped: AtomicBool::new(false),
             threads: Mutex::new(threads),
             hidden_fds,
+            claim: None,
         })
     }
 
