@@ -108,7 +108,7 @@ fn an_address_held_by_another_program_is_reported() -> Result<()> {
 
 #[test]
 fn an_absent_device_is_named() -> Result<()> {
-    falls_back(&["net_af_packet0", "does not exist"], |launch, rig| {
+    falls_back(&["iface=nosuch0", "does not exist"], |launch, rig| {
         let mut conf = conf(rig)?;
         conf.device = "net_af_packet0,iface=nosuch0".to_owned();
         Ok(launch.conf_text(&conf.text()))

@@ -70,6 +70,27 @@ impl From<PortError> for DeviceError {
     }
 }
 
+impl DeviceError {
+    /// Drivers speak of devices by short names; the operator knows the words of his file.
+    fn naming(self, dpdk_args: &[String]) -> Self {
+        let devices: Vec<&str> = dpdk_args
+            .iter()
+            .filter_map(|arg| arg.strip_prefix("--vdev=").or(arg.strip_prefix("--allow=")))
+            .collect();
+        if devices.is_empty() {
+            return self;
+        }
+        let named = |words: String| format!("{} ({words})", devices.join(" "));
+        match self {
+            Self::Permission(words) => Self::Permission(named(words)),
+            Self::Missing(words) => Self::Missing(named(words)),
+            Self::Busy(words) => Self::Busy(named(words)),
+            Self::NoServer(words) => Self::NoServer(named(words)),
+            other => other,
+        }
+    }
+}
+
 /// DPDK and its drivers report causes as text only.
 fn classify(words: String) -> Option<DeviceError> {
     let says = |causes: &[&str]| causes.iter().any(|cause| words.contains(cause));
@@ -101,6 +122,10 @@ fn classify(words: String) -> Option<DeviceError> {
 /// A device with fewer queues than there are stacks gives fewer links; the caller spreads frames in
 /// software then.
 pub(crate) fn open(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
+    open_named(config).map_err(|error| error.naming(&config.dpdk_args))
+}
+
+fn open_named(config: &Config) -> Result<Vec<Box<dyn Link>>, DeviceError> {
     let stacks = u16::try_from(config.stack_count().max(1)).unwrap_or(u16::MAX);
     let (eal, notices) = Eal::init(&config.dpdk_args, memory_megabytes(config, stacks))?;
     for notice in notices {
