@@ -287,7 +287,7 @@ fn generate(dpdk: &Dpdk, out: &Path) {
         .allowlist_function("rte_(openlog_stream|log_cur_msg_loglevel|log_set_global_level)")
         .allowlist_function("rte_(eal_init|eal_get_runtime_dir|strerror|version)")
         .allowlist_function("rte_(mempool_free|mempool_avail_count)")
-        .allowlist_function("rte_eth_(dev_info_get|dev_configure|dev_start|dev_stop|dev_close)")
+        .allowlist_function("rte_eth_(dev_info_get|dev_configure|dev_start)")
         .allowlist_function("rte_eth_(rx|tx)_queue_setup")
         .allowlist_function("rte_eth_dev_(adjust_nb_rx_tx_desc|get_mtu|get_name_by_port)")
         .allowlist_function("rte_eth_dev_rx_intr_(ctl_q_get_fd|enable|disable)")

@@ -63,9 +63,11 @@ static inline void leave_burst(unsigned int cache)
 	__atomic_fetch_sub(&user_of(cache)->in_burst, 1, __ATOMIC_RELEASE);
 }
 
+/* One at a time: the interrupt thread, and whoever stops, starts or closes a port. */
 void ls_begin_change(void)
 {
-	__atomic_store_n(&changing, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_exchange_n(&changing, 1, __ATOMIC_SEQ_CST) != 0)
+		sched_yield();
 	for (unsigned int i = 0; i <= LS_CACHES; i++)
 		while (__atomic_load_n(&users[i].in_burst, __ATOMIC_SEQ_CST) != 0)
 			sched_yield();
@@ -74,6 +76,29 @@ void ls_begin_change(void)
 void ls_end_change(void)
 {
 	__atomic_store_n(&changing, 0, __ATOMIC_RELEASE);
+}
+
+int ls_restart_port(uint16_t port, int *started)
+{
+	int error;
+
+	ls_begin_change();
+	*started = 0;
+	error = rte_eth_dev_stop(port);
+	if (error == 0) {
+		*started = 1;
+		error = rte_eth_dev_start(port);
+	}
+	ls_end_change();
+	return error;
+}
+
+void ls_close_port(uint16_t port)
+{
+	ls_begin_change();
+	rte_eth_dev_stop(port);
+	rte_eth_dev_close(port);
+	ls_end_change();
 }
 
 uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,

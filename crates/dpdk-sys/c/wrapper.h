@@ -58,6 +58,13 @@ struct ls_mbuf_view {
 
 /* Bursts. `cache` names the per-lcore cache of the mempool that is used meanwhile; nobody else may
  * use the same one at the same time. */
+/* Stops and starts a port while neither a burst nor an interrupt handler is in it. `started` tells
+ * which of the two failed. */
+int ls_restart_port(uint16_t port, int *started);
+
+/* Stops and closes a port, likewise. One that was never started is refused and stays. */
+void ls_close_port(uint16_t port);
+
 uint16_t ls_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **packets, uint16_t count,
 		     unsigned int cache);
 /* Returns how many packets it took; `*refused` of them were malformed for the device, and freed. */

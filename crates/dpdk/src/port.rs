@@ -361,10 +361,11 @@ impl Started {
     pub fn restart(&mut self) -> Result<(), PortError> {
         let id = self.port.id;
         preserved(|| {
-            // SAFETY: nobody uses the queues meanwhile, `self` has them exclusively.
-            done("stopping", unsafe { sys::rte_eth_dev_stop(id) })?;
-            // SAFETY: the port is configured and stopped.
-            done("starting", unsafe { sys::rte_eth_dev_start(id) })
+            let mut started = 0;
+            // SAFETY: the port is configured; nobody uses the queues meanwhile, `self` has them
+            // exclusively, and handlers are kept out.
+            let error = unsafe { sys::ls_restart_port(id, &raw mut started) };
+            done(if started == 0 { "stopping" } else { "starting" }, error)
         })
         .map_err(|(step, error)| PortError::Refused {
             device: self.port.name.clone(),
@@ -426,10 +427,8 @@ impl Drop for StartedPort {
     fn drop(&mut self) {
         preserved(|| {
             // SAFETY: nobody has a queue of the port any more; a port that was never started is
-            // refused.
-            unsafe { sys::rte_eth_dev_stop(self.id) };
-            // SAFETY: as above; the pools outlive the call.
-            unsafe { sys::rte_eth_dev_close(self.id) };
+            // refused; the pools outlive the call.
+            unsafe { sys::ls_close_port(self.id) };
         });
     }
 }
