@@ -328,8 +328,8 @@ const ON_FUTEX: u32 = 1;
 const ON_EVENTFD: u32 = 2;
 const SIGNALLED: u32 = 3;
 
-/// A spinning thread asks the kernel's half of a socket this often: a system call of half a
-/// microsecond each time, and well below what a sleep and a wake-up would take.
+/// A spinning thread asks the kernel's half of a socket this often: an estimate, not
+/// tuned: well below what a sleep and a wake-up would take.
 const KERNEL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Ends a turn of a spin. The thread lets others run now and then: the peer that is to answer may
@@ -342,7 +342,7 @@ pub(crate) fn rest_a_moment(turn: u32, drives: bool) {
     }
 }
 
-/// About 3 µs of spinning; where nobody waits the system call costs a tenth of that.
+/// Some microseconds of spinning, by estimate: rare enough not to slow the spin itself.
 const TURNS_PER_YIELD: u32 = 32;
 
 /// Idle waiters kept for later calls; each may hold one hidden descriptor.
