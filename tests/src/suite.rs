@@ -26,3 +26,13 @@ pub fn turn() -> MutexGuard<'static, ()> {
 pub fn repeat(usual: u32) -> u32 {
     env::var("REPEAT").map_or(usual, |text| text.parse().expect("REPEAT must be a number"))
 }
+
+/// How long one measurement lasts: `DURATION` from the environment in seconds, otherwise `usual`.
+///
+/// # Panics
+///
+/// When `DURATION` is not a number.
+#[must_use]
+pub fn seconds(usual: u32) -> u32 {
+    env::var("DURATION").map_or(usual, |text| text.parse().expect("DURATION must be in seconds"))
+}

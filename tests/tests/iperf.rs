@@ -14,6 +14,7 @@ const THREE_ONLY: &[&[&str]] = &[&["--bidir"], &["-u", "-b", "100M", "-R"]];
 
 fn run(version: Version, plan: &Plan) -> Result<()> {
     let _turn = suite::turn();
+    let seconds = suite::seconds(1);
     let mut all = BOTH.to_vec();
     if version == Version::Three {
         all.extend(THREE_ONLY);
@@ -22,7 +23,7 @@ fn run(version: Version, plan: &Plan) -> Result<()> {
         let rig = plan.build()?;
         for round in 1..=suite::repeat(1) {
             let report = version
-                .run(&rig, options, 1)
+                .run(&rig, options, seconds)
                 .with_context(|| format!("{options:?}, round {round}, {plan:?}"))?;
             println!("{:?} {version:?} {options:?}: {report:?}", plan.pairing);
         }

@@ -10,11 +10,12 @@ use lstack_tests::suite;
 /// Runs each test a number of times in a fresh rig.
 fn run(plan: &Plan, tests: &[Test]) -> Result<()> {
     let _turn = suite::turn();
+    let seconds = suite::seconds(1);
     for test in tests {
         let rig = plan.build()?;
         for round in 1..=suite::repeat(1) {
             let report = test
-                .run(&rig, 1)
+                .run(&rig, seconds)
                 .with_context(|| format!("{}, round {round}, {plan:?}", test.title()))?;
             println!("{:?} {:?} {}: {report:?}", plan.pairing, plan.mode, test.title());
         }
