@@ -9,6 +9,7 @@
 //! value that holds them all).
 #![forbid(unsafe_code)]
 
+mod bound;
 mod buffer;
 pub mod config;
 pub mod counters;
@@ -24,6 +25,7 @@ pub mod time;
 mod timer;
 pub mod udp;
 
+pub use bound::Binding;
 pub use config::{Ipv4Config, Secret, StackConfig, Steering, TcpConfig, UdpConfig};
 pub use event::Event;
 pub use ip::probe::{address_probe, contested_by};

@@ -9,6 +9,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use crate::bound::Binding;
 use crate::config::{Secret, StackConfig, Steering};
 use crate::event::Event;
 use crate::ip::wire::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
@@ -213,7 +214,21 @@ impl Stack {
         local: SocketAddr,
         reuse: Reuse,
     ) -> Result<SocketAddr, BindError> {
-        let address = local.ip();
+        self.bind_as(id, local.into(), reuse)
+    }
+
+    /// As [`Self::bind`], for a socket that may want one family alone.
+    ///
+    /// # Errors
+    ///
+    /// See [`BindError`].
+    pub fn bind_as(
+        &mut self,
+        id: SocketId,
+        local: Binding,
+        reuse: Reuse,
+    ) -> Result<SocketAddr, BindError> {
+        let address = local.address.ip();
         let own = address.is_unspecified() || self.is_local(address);
         match id.protocol() {
             Protocol::Tcp if own => self.tcp.bind(id, local, reuse),

@@ -1,6 +1,6 @@
 //! What programs ask of TCP sockets. Answers are Linux's; see the `tcp(7)` page and POSIX.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 
@@ -16,6 +16,7 @@ use super::types::{
     TcpOption,
 };
 use super::{Kind, Socket, Tcp};
+use crate::bound::{Binding, BoundTo};
 use crate::socket::{Readiness, SocketError, SocketId};
 use crate::steering::flow_owner;
 use crate::time::Instant;
@@ -35,7 +36,7 @@ impl Tcp {
     pub(crate) fn bind(
         &mut self,
         id: SocketId,
-        local: SocketAddr,
+        local: Binding,
         reuse: Reuse,
     ) -> Result<SocketAddr, BindError> {
         let slot = self.slot_of(id).ok_or(BindError::NoSocket)?;
@@ -43,8 +44,8 @@ impl Tcp {
         if socket.port.is_some() || !matches!(socket.kind, Kind::Idle(_)) {
             return Err(BindError::AlreadyBound);
         }
-        let addr = (!local.ip().is_unspecified()).then_some(local.ip());
-        let claim = Claim { addr, reuse, class: Class::Bound };
+        let claim = Claim { addr: local.into(), reuse, class: Class::Bound };
+        let local = local.address;
         let hold = if local.port() == 0 {
             self.ports.pick_to_bind(claim).ok_or(BindError::NoFreePort)?
         } else {
@@ -74,7 +75,8 @@ impl Tcp {
                 PortHold { claim: Claim { class: Class::Listening, ..hold.claim }, ..hold }
             }
             None => {
-                let claim = Claim { addr: None, reuse: Reuse::default(), class: Class::Listening };
+                let claim =
+                    Claim { addr: BoundTo::Any, reuse: Reuse::default(), class: Class::Listening };
                 self.ports.pick_to_bind(claim).ok_or(ListenError::InUse)?
             }
         };
@@ -144,7 +146,7 @@ impl Tcp {
             }
         };
         let bound = socket.port;
-        let local = bound.and_then(|hold| hold.claim.addr).unwrap_or(source);
+        let local = bound.and_then(|hold| hold.claim.addr.address()).unwrap_or(source);
         let key = self.choose_tuple(now, local, remote, bound)?;
         let hash = self.flows.hash(&key);
         let iss = match self.find_flow(hash, &key) {
@@ -164,7 +166,8 @@ impl Tcp {
         };
         let connection = Connection::new(&start, &self.shared.env(now));
         if bound.is_none() {
-            let claim = Claim { addr: Some(local), reuse: Reuse::default(), class: Class::Auto };
+            let addr = BoundTo::Address(local);
+            let claim = Claim { addr, reuse: Reuse::default(), class: Class::Auto };
             let hold = PortHold { port: key.local_port, claim };
             self.ports.hold(&hold);
             if let Some(socket) = self.sockets.get_mut(slot) {
@@ -461,9 +464,10 @@ impl Socket {
         if let Kind::Connection(connection) = &self.kind {
             return connection.key.local_addr();
         }
-        let addr = self.port.and_then(|hold| hold.claim.addr);
-        let port = self.port.map_or(0, |hold| hold.port);
-        SocketAddr::new(addr.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), port)
+        match self.port {
+            Some(hold) => SocketAddr::new(hold.claim.addr.shown(), hold.port),
+            None => SocketAddr::new(BoundTo::Any.shown(), 0),
+        }
     }
 
     fn remote_addr(&self) -> Option<SocketAddr> {

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use std::collections::HashMap;
 
 use super::types::Reuse;
+use crate::bound::BoundTo;
 use crate::config::Secret;
 use crate::random::{KeyedHash, Random};
 
@@ -16,8 +17,7 @@ const EPHEMERAL_COUNT: u16 = 28_232;
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    /// `None`: every address.
-    pub addr: Option<IpAddr>,
+    pub addr: BoundTo,
     pub reuse: Reuse,
     pub class: Class,
 }
@@ -43,7 +43,7 @@ pub(super) struct PortHold {
 struct Port {
     claims: Vec<(Claim, u32)>,
     /// Address and socket slot.
-    listeners: Vec<(Option<IpAddr>, u32)>,
+    listeners: Vec<(BoundTo, u32)>,
 }
 
 /// All local ports in use.
@@ -55,14 +55,10 @@ pub(super) struct Ports {
 
 impl Claim {
     fn conflicts_with(&self, other: &Claim) -> bool {
-        let overlap = match (self.addr, other.addr) {
-            (Some(a), Some(b)) => a == b,
-            _ => true,
-        };
         let shared_address =
             self.reuse.address && other.reuse.address && other.class != Class::Listening;
         let shared_port = self.reuse.port && other.reuse.port;
-        overlap && !shared_address && !shared_port
+        self.addr.overlaps(other.addr) && !shared_address && !shared_port
     }
 }
 
@@ -102,7 +98,7 @@ impl Ports {
         }
     }
 
-    pub(super) fn add_listener(&mut self, port: u16, addr: Option<IpAddr>, slot: u32) {
+    pub(super) fn add_listener(&mut self, port: u16, addr: BoundTo, slot: u32) {
         self.ports.entry(port).or_default().listeners.push((addr, slot));
     }
 
@@ -113,10 +109,10 @@ impl Ports {
     }
 
     /// The listener for a connection to `addr`: one bound to the address comes before those of
-    /// every address; several alike (`SO_REUSEPORT`) share by the flow's hash.
+    /// every address of its family, and those before all others; several alike (`SO_REUSEPORT`) share by the flow's hash.
     pub(super) fn listener(&self, addr: IpAddr, port: u16, hash: u32) -> Option<u32> {
         let listeners = &self.ports.get(&port)?.listeners;
-        for wanted in [Some(addr), None] {
+        for wanted in BoundTo::hearing(addr) {
             let alike = || listeners.iter().filter(|(bound, _)| *bound == wanted);
             let count = alike().count();
             if count > 0 {
@@ -161,23 +157,24 @@ impl Ports {
 mod tests {
     use core::net::IpAddr;
 
-    use super::{Claim, Class, PortHold, Ports, Reuse};
+    use super::{BoundTo, Claim, Class, PortHold, Ports, Reuse};
     use crate::config::Secret;
 
     const ADDRESS: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 1));
 
-    fn hold(addr: Option<IpAddr>, reuse_address: bool, reuse_port: bool, class: Class) -> PortHold {
+    fn hold(addr: BoundTo, reuse_address: bool, reuse_port: bool, class: Class) -> PortHold {
         let reuse = Reuse { address: reuse_address, port: reuse_port };
         PortHold { port: 80, claim: Claim { addr, reuse, class } }
     }
 
     #[test]
     fn bind_conflicts_are_linuxs() {
-        let listening = hold(None, true, false, Class::Listening);
-        let bound = hold(Some(ADDRESS), true, false, Class::Bound);
-        let plain = hold(Some(ADDRESS), false, false, Class::Bound);
-        let other = hold(Some(IpAddr::from([10, 0, 0, 2])), false, false, Class::Bound);
-        let shared = hold(None, false, true, Class::Listening);
+        let listening = hold(BoundTo::Any, true, false, Class::Listening);
+        let bound = hold(BoundTo::Address(ADDRESS), true, false, Class::Bound);
+        let plain = hold(BoundTo::Address(ADDRESS), false, false, Class::Bound);
+        let other = BoundTo::Address(IpAddr::from([10, 0, 0, 2]));
+        let other = hold(other, false, false, Class::Bound);
+        let shared = hold(BoundTo::Any, false, true, Class::Listening);
         for (held, wanted, taken) in [
             (listening, bound, true),
             (bound, listening, false),
@@ -199,15 +196,22 @@ mod tests {
     #[test]
     fn a_specific_listener_wins_and_equal_ones_share() {
         let mut ports = Ports::new(&Secret([0; 32]));
-        ports.add_listener(80, None, 1);
-        ports.add_listener(80, None, 2);
+        ports.add_listener(80, BoundTo::Any, 1);
+        ports.add_listener(80, BoundTo::Any, 2);
         assert_eq!(ports.listener(ADDRESS, 80, 4), Some(1));
         assert_eq!(ports.listener(ADDRESS, 80, 5), Some(2));
-        ports.add_listener(80, Some(ADDRESS), 3);
+        ports.add_listener(80, BoundTo::Address(ADDRESS), 3);
         assert_eq!(ports.listener(ADDRESS, 80, 5), Some(3));
         ports.remove_listener(80, 3);
         assert_eq!(ports.listener(ADDRESS, 80, 5), Some(2));
         assert_eq!(ports.listener(ADDRESS, 81, 5), None);
+        ports.add_listener(80, BoundTo::AnyV4, 4);
+        ports.add_listener(81, BoundTo::AnyV6, 5);
+        assert_eq!(ports.listener(ADDRESS, 80, 5), Some(4));
+        assert_eq!(ports.listener(ADDRESS, 81, 5), None);
+        let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(ports.listener(v6, 80, 5), Some(2));
+        assert_eq!(ports.listener(v6, 81, 5), Some(5));
     }
 
     #[test]
@@ -215,7 +219,8 @@ mod tests {
         let mut ports = Ports::new(&Secret([0; 32]));
         assert_eq!(ports.pick_to_connect(|port| port == 40_000), Some(40_000));
         assert_eq!(ports.pick_to_connect(|_| false), None);
-        let auto = Claim { addr: Some(ADDRESS), reuse: Reuse::default(), class: Class::Auto };
+        let addr = BoundTo::Address(ADDRESS);
+        let auto = Claim { addr, reuse: Reuse::default(), class: Class::Auto };
         ports.hold(&PortHold { port: 40_000, claim: auto });
         assert_eq!(ports.pick_to_connect(|port| port == 40_000), Some(40_000));
         let bound = Claim { class: Class::Bound, ..auto };

@@ -14,6 +14,7 @@ use super::ports::{Claim, Class, PortHold};
 use super::seq::Seq;
 use super::slab::Slab;
 use super::types::Reuse;
+use crate::bound::BoundTo;
 
 /// Most records; the oldest make room for new ones. 64 MB of them.
 const RECORDS_MAX: usize = 1 << 20;
@@ -46,10 +47,13 @@ bitflags! {
     /// 64 bytes.
     #[derive(Clone, Copy, Debug)]
     struct HeldPort: u8 {
+        /// Every address, of the connection's family unless `BOTH`.
         const WILDCARD = 1;
         const AUTO = 2;
         const REUSE_ADDRESS = 4;
         const REUSE_PORT = 8;
+        /// Every address of both families.
+        const BOTH = 16;
     }
 }
 
@@ -59,7 +63,8 @@ impl HeldPort {
             return Self::empty();
         };
         let mut held = Self::empty();
-        held.set(Self::WILDCARD, addr.is_none());
+        held.set(Self::WILDCARD, addr.address().is_none());
+        held.set(Self::BOTH, *addr == BoundTo::Any);
         held.set(Self::AUTO, *class == Class::Auto);
         held.set(Self::REUSE_ADDRESS, reuse.address);
         held.set(Self::REUSE_PORT, reuse.port);
@@ -107,10 +112,17 @@ impl TimeWait {
     pub(super) fn hold(&self) -> PortHold {
         let held = self.port;
         let local = Ipv6Addr::from(self.local).to_canonical();
+        let [address, family, both] = BoundTo::hearing(local);
         PortHold {
             port: self.local_port,
             claim: Claim {
-                addr: (!held.contains(HeldPort::WILDCARD)).then_some(local),
+                addr: if held.contains(HeldPort::BOTH) {
+                    both
+                } else if held.contains(HeldPort::WILDCARD) {
+                    family
+                } else {
+                    address
+                },
                 reuse: Reuse {
                     address: held.contains(HeldPort::REUSE_ADDRESS),
                     port: held.contains(HeldPort::REUSE_PORT),

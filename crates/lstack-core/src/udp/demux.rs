@@ -1,7 +1,7 @@
 //! Finds the socket for a datagram, and free ports for sockets. O(1) in the number of sockets.
 //!
 //! Order as in Linux: a connected socket whose four addresses all match, then one bound to the
-//! address, then one bound to any address. Of several that share an address with `SO_REUSEPORT`
+//! address, then one bound to any address of the family, then one bound to any at all. Of several that share an address with `SO_REUSEPORT`
 //! a keyed hash of the datagram's ends picks one, so that a peer sticks to its socket; of several
 //! with `SO_REUSEADDR` alone the newest gets all.
 
@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
+use crate::bound::BoundTo;
 use crate::config::{Secret, Steering};
 use crate::random::{KeyedHash, Random};
 use crate::steering::udp_owner;
@@ -46,7 +47,7 @@ struct Port {
 /// The sockets bound to one address of one port.
 #[derive(Debug)]
 struct Binding {
-    address: IpAddr,
+    address: BoundTo,
     /// Those not connected, oldest first.
     open: Vec<Slot>,
     /// Those of `open` with `SO_REUSEPORT`.
@@ -59,8 +60,7 @@ struct Binding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub slot: Slot,
-    /// The address asked for in `bind`, or unspecified.
-    pub address: IpAddr,
+    pub address: BoundTo,
     pub port: u16,
     pub reuse: Reuse,
 }
@@ -157,16 +157,17 @@ impl Demux {
         {
             return Some(slot);
         }
-        let mut any = None;
-        for binding in &port.bindings {
-            if binding.address == local.ip() && !binding.open.is_empty() {
-                return self.choose(binding, local, remote);
-            }
-            if binding.address.is_unspecified() {
-                any = Some(binding);
-            }
+        let mut best = None;
+        for binding in port.bindings.iter().filter(|binding| !binding.open.is_empty()) {
+            let rank = BoundTo::hearing(local.ip()).iter().position(|&to| to == binding.address);
+            best = match (rank, best) {
+                (Some(rank), Some((other, _))) if other < rank => best,
+                (Some(rank), _) => Some((rank, binding)),
+                (None, _) => best,
+            };
         }
-        self.choose(any?, local, remote)
+        let (_, binding) = best?;
+        self.choose(binding, local, remote)
     }
 
     /// Every socket that a datagram to many reaches.
@@ -175,7 +176,7 @@ impl Demux {
         let bound = port
             .bindings
             .iter()
-            .filter(|binding| binding.address == local.ip() || binding.address.is_unspecified());
+            .filter(|binding| BoundTo::hearing(local.ip()).contains(&binding.address));
         let mut slots: SmallVec<[Slot; 8]> =
             bound.flat_map(|binding| binding.open.iter().copied()).collect();
         slots.extend(self.connected.get(&FourTuple { local, remote }).copied());
@@ -217,11 +218,8 @@ impl Demux {
 
     fn is_taken(&self, claim: Claim) -> bool {
         let Some(port) = self.port(claim.port) else { return false };
-        let mut rivals = port.bindings.iter().filter(|binding| {
-            binding.address == claim.address
-                || binding.address.is_unspecified()
-                || claim.address.is_unspecified()
-        });
+        let mut rivals =
+            port.bindings.iter().filter(|binding| binding.address.overlaps(claim.address));
         rivals.any(|binding| {
             (0..binding.members.len()).any(|class| {
                 // Both must have set the same option.
@@ -242,7 +240,7 @@ impl Demux {
 }
 
 impl Port {
-    fn binding_mut(&mut self, address: IpAddr) -> &mut Binding {
+    fn binding_mut(&mut self, address: BoundTo) -> &mut Binding {
         let at = self.bindings.iter().position(|binding| binding.address == address);
         let at = at.unwrap_or_else(|| {
             self.bindings.push(Binding {

@@ -3,6 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::io::{IoSlice, IoSliceMut};
 
+use crate::bound::{Binding, BoundTo};
 use crate::config::{Secret, Steering, UdpConfig};
 use crate::counters::counters;
 use crate::event::{Event, EventQueue};
@@ -197,25 +198,25 @@ impl Udp {
     pub(crate) fn bind(
         &mut self,
         id: SocketId,
-        local: SocketAddr,
+        local: Binding,
         reuse: Reuse,
     ) -> Result<SocketAddr, BindError> {
         let socket = self.socket(id).ok_or(BindError::NoSocket)?;
         if socket.claim.is_some() {
             return Err(BindError::AlreadyBound);
         }
-        let port = match local.port() {
+        let port = match local.address.port() {
             0 => self.demux.free_port().ok_or(BindError::NoFreePort)?,
             port => port,
         };
-        let claim = Claim { slot: slot_of(id), address: local.ip(), port, reuse };
+        let claim = Claim { slot: slot_of(id), address: local.into(), port, reuse };
         if !self.demux.claim(claim) {
             return Err(BindError::InUse);
         }
         let socket = self.socket_mut(id).ok_or(BindError::NoSocket)?;
         socket.claim = Some(claim);
         socket.port_is_chosen = true;
-        Ok(SocketAddr::new(claim.address, port))
+        Ok(SocketAddr::new(local.address.ip(), port))
     }
 
     /// Connects to `remote` from `source` (used where the socket is not bound to an address).
@@ -233,7 +234,7 @@ impl Udp {
         }
         let claim = self.claim_any_port(id)?;
         self.dissolve(id);
-        let local = if claim.address.is_unspecified() { source } else { claim.address };
+        let local = claim.address.address().unwrap_or(source);
         self.demux.connect(claim, local, remote);
         if let Some(socket) = self.socket_mut(id) {
             socket.connection = Some(Connection { local, remote });
@@ -282,9 +283,10 @@ impl Udp {
             Some(claim) => claim,
             None => self.claim_any_port(id)?,
         };
-        let bound = connection.map_or(claim.address, |c| c.local);
+        let bound = connection.map(|c| c.local).or(claim.address.address());
         // A socket bound to a broadcast address or a group still sends as this host.
-        let src = if out.is_local(bound) { Some(bound) } else { out.source_for(remote.ip()) };
+        let bound = bound.filter(|&bound| out.is_local(bound));
+        let src = bound.or_else(|| out.source_for(remote.ip()));
         let packet = settings.packet(src.ok_or(UdpSendError::Unreachable)?, remote.ip());
         let sent = out.send(&packet, HEADER_LEN + len, |datagram| {
             write_datagram(datagram, claim.port, remote.port(), data);
@@ -514,7 +516,7 @@ impl Udp {
             return Ok(claim);
         }
         let port = self.demux.free_port().ok_or(UdpSendError::NoFreePort)?;
-        let address = IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED);
+        let address = BoundTo::Any;
         let claim = Claim { slot: slot_of(id), address, port, reuse: Reuse::default() };
         if !self.demux.claim(claim) {
             return Err(UdpSendError::NoFreePort);

@@ -1,9 +1,10 @@
 //! The state of one UDP socket.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 
 use super::demux::Claim;
 use super::queue::ReceiveQueue;
+use crate::bound::BoundTo;
 use crate::event::EventMark;
 use crate::ip::IcmpError;
 use crate::socket::{Readiness, SocketError};
@@ -67,10 +68,10 @@ impl Socket {
 
     /// Our end; unspecified with port 0 while there is none.
     pub(super) fn local_addr(&self) -> SocketAddr {
-        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let (address, port) =
-            self.claim.map_or((unspecified, 0), |claim| (claim.address, claim.port));
-        SocketAddr::new(self.connection.map_or(address, |connection| connection.local), port)
+            self.claim.map_or((BoundTo::Any, 0), |claim| (claim.address, claim.port));
+        let local = self.connection.map_or(address.shown(), |connection| connection.local);
+        SocketAddr::new(local, port)
     }
 
     /// As Linux's `datagram_poll`: an error shows as an error alone.
