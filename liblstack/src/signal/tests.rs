@@ -36,7 +36,11 @@ extern "C" fn handler(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
 
 fn adopt_once() {
     static ADOPTED: Once = Once::new();
-    ADOPTED.call_once(adopt);
+    ADOPTED.call_once(|| {
+        // What a test runner was started with may ignore some of them, as `nohup` does.
+        super::ENDING.into_iter().for_each(super::set_default);
+        adopt();
+    });
 }
 
 fn action(address: usize, flags: c_int) -> libc::sigaction {
