@@ -48,8 +48,8 @@ impl Stack {
     #[must_use]
     pub fn new(config: StackConfig, secret: &Secret, now: Instant) -> Self {
         let ip = Interface::new(&config, secret, now);
-        let StackConfig { steering, tcp, udp, .. } = config;
-        let tcp = Tcp::new(tcp, steering, secret);
+        let StackConfig { link, steering, tcp, udp, .. } = config;
+        let tcp = Tcp::new(tcp, steering, link.mtu, secret);
         let udp = Udp::new(udp, steering, secret);
         Self { ip, tcp, udp, steering }
     }

@@ -29,7 +29,7 @@ impl FlowKey {
         SocketAddr::new(self.remote, self.remote_port)
     }
 
-    fn feed(&self, hasher: &mut impl Hasher) {
+    pub(super) fn feed(&self, hasher: &mut impl Hasher) {
         // Whole words: the hasher's cost is per call and per 8 bytes.
         match (self.local, self.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {

@@ -1,14 +1,14 @@
 //! Handshakes that listeners have answered and peers have not completed.
 //!
-//! A record per SYN, not a connection: a flood must not cost buffers. Each listener's records form
-//! a queue by age, and the oldest gives way when it is full. (SYN cookies would replace the
-//! eviction in [`super::Tcp::answer_syn`].)
+//! A record per SYN, not a connection: a flood must not cost buffers. A listener that has as many
+//! records as it keeps answers further SYNs without making one, see [`super::syn_cookie`].
 
 use super::connection::PeerSyn;
 use super::flow::FlowKey;
 use super::header::{Flags, Header, Options, SackBlocks, Timestamps};
 use super::seq::Seq;
 use super::slab::Slab;
+use super::syn_cookie::timestamp_with_options;
 
 /// Repetitions of a SYN+ACK, Linux's `tcp_synack_retries`: 63 s in all.
 pub(super) const SYN_ACK_RETRIES: u8 = 5;
@@ -34,7 +34,7 @@ pub(super) struct HalfOpen {
     pub scale: u8,
     /// Largest segment the program wants, 0 for no limit.
     pub mss_limit: u16,
-    /// Largest packet for the path; known once the SYN+ACK was sent.
+    /// Largest packet for the path; the link's until the SYN+ACK was sent.
     pub mtu: u16,
     pub retries: u8,
     /// The SYN+ACK waits to be sent.
@@ -57,6 +57,7 @@ pub(super) struct Opening {
     pub window: u16,
     pub scale: u8,
     pub mss_limit: u16,
+    pub mtu: u16,
     pub now: u64,
 }
 
@@ -80,6 +81,7 @@ impl HalfOpen {
             window,
             scale,
             mss_limit,
+            mtu,
             now,
         } = *opening;
         Self {
@@ -92,7 +94,7 @@ impl HalfOpen {
             window,
             scale,
             mss_limit,
-            mtu: 0,
+            mtu,
             retries: 0,
             queued: false,
             started_at: now,
@@ -100,6 +102,19 @@ impl HalfOpen {
             older: NONE,
             newer: NONE,
         }
+    }
+
+    /// The SYN+ACK of a handshake that nothing remembers but its sequence number.
+    pub(super) fn cookie_answer(&self, now: u64) -> Header {
+        let mut answer = self.answer(now);
+        if let Some(timestamps) = &mut answer.options.timestamps {
+            timestamps.value = timestamp_with_options(timestamps.value, &self.peer);
+        } else {
+            // Nothing would bring them back.
+            answer.options.window_scale = None;
+            answer.options.sack_permitted = false;
+        }
+        answer
     }
 
     /// The SYN+ACK, with the options that the SYN offered.

@@ -19,6 +19,8 @@ const HALF_OPEN_MIN: u32 = 256;
 pub(super) struct Listener {
     pub settings: Settings,
     pub half_open: SynQueue,
+    /// Until when acknowledgements may bring back a SYN cookie.
+    pub cookies_until: u64,
     pub accept: AcceptQueue,
 }
 
@@ -31,10 +33,15 @@ pub(super) struct AcceptQueue {
 
 impl Listener {
     pub(super) fn new(settings: Settings, backlog: u32) -> Self {
-        Self { settings, half_open: SynQueue::new(), accept: AcceptQueue::new(backlog) }
+        Self {
+            settings,
+            half_open: SynQueue::new(),
+            cookies_until: 0,
+            accept: AcceptQueue::new(backlog),
+        }
     }
 
-    /// Whether the oldest half-open connection must give way to another.
+    /// Whether it keeps no more half-open connections: SYN cookies must do.
     pub(super) fn is_half_open_full(&self) -> bool {
         self.half_open.len() > self.accept.backlog.max(HALF_OPEN_MIN)
     }

@@ -31,6 +31,7 @@ mod send_buffer;
 mod seq;
 mod settings;
 mod slab;
+mod syn_cookie;
 mod time_wait;
 mod types;
 
@@ -51,6 +52,7 @@ use output::{BareConfig, Progress};
 use ports::{PortHold, Ports};
 use settings::{Settings, micros};
 use slab::Slab;
+use syn_cookie::SynCookies;
 use time_wait::TimeWaits;
 
 use crate::buffer::BlockPool;
@@ -66,6 +68,7 @@ use crate::timer::TimerWheel;
 pub(crate) struct Tcp {
     shared: Shared,
     steering: Steering,
+    link_mtu: u16,
     /// Latest time we were told.
     now: u64,
     sockets: Slab<Socket>,
@@ -75,6 +78,7 @@ pub(crate) struct Tcp {
     time_waits: TimeWaits,
     flows: FlowTable,
     secrets: FlowSecrets,
+    cookies: SynCookies,
     ports: Ports,
     /// One timer per socket slot.
     timers: TimerWheel,
@@ -138,9 +142,16 @@ enum Reply {
 const REPLIES_MAX: usize = 1_024;
 
 impl Tcp {
-    pub(crate) fn new(config: TcpConfig, steering: Steering, secret: &Secret) -> Self {
+    /// `link_mtu` is the largest packet the device takes.
+    pub(crate) fn new(
+        config: TcpConfig,
+        steering: Steering,
+        link_mtu: u16,
+        secret: &Secret,
+    ) -> Self {
         Self {
             steering,
+            link_mtu,
             now: 0,
             sockets: Slab::new(),
             generations: Vec::new(),
@@ -148,6 +159,7 @@ impl Tcp {
             time_waits: TimeWaits::new(micros(config.time_wait)),
             flows: FlowTable::new(secret),
             secrets: FlowSecrets::new(secret),
+            cookies: SynCookies::new(secret),
             ports: Ports::new(secret),
             timers: TimerWheel::new(),
             half_open_timers: TimerWheel::new(),

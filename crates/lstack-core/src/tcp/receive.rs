@@ -8,10 +8,11 @@ use super::flow::{FlowKey, FlowRef};
 use super::half_open::{HalfOpen, Opening, SYN_ACK_RETRIES, SYN_ACK_TIMEOUT};
 use super::header::{Flags, Segment};
 use super::life::ANSWER_IP;
+use super::listener::Listener;
 use super::output::{BareConfig, PROTOCOL, listener_scale, send_bare};
 use super::ports::{Claim, Class, PortHold};
 use super::seq::Seq;
-use super::{Kind, Reply, Socket, Tcp};
+use super::{Kind, Reply, Socket, Tcp, syn_cookie};
 use crate::ip::{Egress, IcmpError, PacketMeta, checksum};
 use crate::link::ChecksumVerdict;
 use crate::socket::{Readiness, SocketError};
@@ -103,6 +104,9 @@ impl Tcp {
         match listener {
             _ if flags.contains(Flags::RST) => self.shared.counters.tcp_drop_no_socket += 1,
             Some(slot) if flags == Flags::SYN => self.answer_syn(slot, key, hash, segment, iss),
+            Some(slot)
+                if flags & (Flags::SYN | Flags::ACK) == Flags::ACK
+                    && self.take_cookie(slot, key, hash, segment) => {}
             Some(_) if !flags.contains(Flags::ACK) => {
                 self.shared.counters.tcp_drop_bad_state += 1;
             }
@@ -136,23 +140,38 @@ impl Tcp {
             self.shared.counters.tcp_listen_overflow += 1;
             return;
         }
-        if listener.is_half_open_full()
-            && let Some(oldest) = listener.half_open.oldest()
-        {
-            self.shared.counters.tcp_syn_queue_evicted += 1;
-            self.remove_half_open(oldest);
+        let peer = PeerSyn::of(segment);
+        if listener.is_half_open_full() {
+            self.answer_with_cookie(slot, key, hash, peer);
+            return;
         }
+        let iss = iss.unwrap_or_else(|| self.secrets.initial_seq(key, now));
+        let record = self.opening(listener, (slot, *key, hash), iss, peer);
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.sockets.get_mut(slot) else {
             return;
         };
+        let index = listener.half_open.push(&mut self.half_open, record);
+        self.flows.insert(hash, FlowRef::HalfOpen(index));
+        self.half_open_timers.arm(index, now + SYN_ACK_TIMEOUT);
+        self.request_syn_ack(index);
+    }
+
+    /// The record of a handshake, whether it will be kept or not.
+    fn opening(
+        &self,
+        listener: &Listener,
+        (slot, key, hash): (u32, FlowKey, u32),
+        iss: Seq,
+        peer: PeerSyn,
+    ) -> HalfOpen {
         let settings = &listener.settings;
-        let record = HalfOpen::new(&Opening {
-            key: *key,
+        HalfOpen::new(&Opening {
+            key,
             hash,
             listener: slot,
-            iss: iss.unwrap_or_else(|| self.secrets.initial_seq(key, now)),
-            peer: PeerSyn::of(segment),
-            timestamp_offset: self.secrets.timestamp_offset(key),
+            iss,
+            peer,
+            timestamp_offset: self.secrets.timestamp_offset(&key),
             window: settings.recv_buffer.min(u32::from(u16::MAX)) as u16,
             scale: listener_scale(
                 &self.shared.config,
@@ -160,12 +179,54 @@ impl Tcp {
                 settings.recv_buffer_fixed,
             ),
             mss_limit: settings.mss,
-            now,
-        });
-        let index = listener.half_open.push(&mut self.half_open, record);
-        self.flows.insert(hash, FlowRef::HalfOpen(index));
-        self.half_open_timers.arm(index, now + SYN_ACK_TIMEOUT);
-        self.request_syn_ack(index);
+            mtu: self.link_mtu,
+            now: self.now,
+        })
+    }
+
+    /// Answers a SYN and forgets it.
+    fn answer_with_cookie(&mut self, slot: u32, key: &FlowKey, hash: u32, peer: PeerSyn) {
+        let now = self.now;
+        let iss = self.cookies.seal(key, &peer, now);
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = self.sockets.get(slot) else {
+            return;
+        };
+        let answer = self.opening(listener, (slot, *key, hash), iss, peer).cookie_answer(now);
+        let ip = BareConfig { tos: listener.settings.tos, ttl: listener.settings.ttl };
+        if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.sockets.get_mut(slot) {
+            listener.cookies_until = now + syn_cookie::LIFETIME;
+        }
+        if self.push_reply(Reply::Bare { key: *key, header: answer, ip }) {
+            self.shared.counters.tcp_syn_cookies_tx += 1;
+        }
+    }
+
+    /// Makes a connection of an acknowledgement that brings back a SYN cookie. Returns whether it
+    /// did, or would have with room in the accept queue.
+    fn take_cookie(&mut self, slot: u32, key: &FlowKey, hash: u32, segment: &Segment<'_>) -> bool {
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = self.sockets.get(slot) else {
+            return false;
+        };
+        if self.now > listener.cookies_until {
+            return false;
+        }
+        let (irs, iss) = (segment.seq - 1, segment.ack - 1);
+        let timestamps = segment.options.timestamps;
+        let Some(peer) = self.cookies.open(key, irs, iss, timestamps, self.now) else {
+            self.shared.counters.tcp_syn_cookies_failed += 1;
+            return false;
+        };
+        if listener.accept.is_full() || self.sockets.len() >= self.shared.config.max_sockets {
+            // As Linux: what the peer sends next brings the cookie again.
+            self.shared.counters.tcp_listen_overflow += 1;
+            return true;
+        }
+        let mut record = self.opening(listener, (slot, *key, hash), iss, peer);
+        // Nobody knows when the SYN+ACK left: no sample of the round trip.
+        record.retries = 1;
+        self.shared.counters.tcp_syn_cookies_rx += 1;
+        self.open_passively(&record, segment);
+        true
     }
 
     fn request_syn_ack(&mut self, index: u32) {
@@ -241,8 +302,7 @@ impl Tcp {
     fn complete_handshake(&mut self, index: u32, segment: &Segment<'_>) {
         let now = self.now;
         let Some(record) = self.half_open.get(index).copied() else { return };
-        let Some(Socket { kind: Kind::Listener(listener), port, .. }) =
-            self.sockets.get(record.listener)
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = self.sockets.get(record.listener)
         else {
             return;
         };
@@ -256,10 +316,22 @@ impl Tcp {
         if waits_for_data && now < record.started_at.saturating_add(deferred) {
             return;
         }
+        self.remove_half_open(index);
+        self.open_passively(&record, segment);
+    }
+
+    /// Makes the connection of a handshake that `segment` completes, and puts it into its
+    /// listener's accept queue, which has room.
+    fn open_passively(&mut self, record: &HalfOpen, segment: &Segment<'_>) {
+        let now = self.now;
+        let Some(Socket { kind: Kind::Listener(listener), port, .. }) =
+            self.sockets.get(record.listener)
+        else {
+            return;
+        };
         let settings = listener.settings;
         let hold = port
             .map(|hold| PortHold { claim: Claim { class: Class::Bound, ..hold.claim }, ..hold });
-        self.remove_half_open(index);
         let start = Start {
             key: record.key,
             hash: record.hash,
@@ -270,7 +342,7 @@ impl Tcp {
         };
         let mut env = self.shared.env(now);
         let mut connection = Connection::new(&start, &env);
-        connection.accept_from(&record, segment, &mut env);
+        connection.accept_from(record, segment, &mut env);
         if let Some(hold) = &hold {
             self.ports.hold(hold);
         }

@@ -396,8 +396,12 @@ counters! {
         tcp_drop_bad_address,
         /// SYNs dropped: the accept queue is full.
         tcp_listen_overflow,
-        /// Half-open connections evicted by newer ones.
-        tcp_syn_queue_evicted,
+        /// SYNs answered by a SYN cookie: the listener keeps no more half-open connections.
+        tcp_syn_cookies_tx,
+        /// Connections made from a SYN cookie that came back.
+        tcp_syn_cookies_rx,
+        /// Acknowledgements of no SYN cookie, while some were out.
+        tcp_syn_cookies_failed,
         /// Half-open connections given up: no answer to our SYN+ACK.
         tcp_syn_timeouts,
         /// Segments dropped: older timestamp than the last (RFC 7323 5.3).

@@ -305,21 +305,118 @@ fn an_acknowledgement_that_finds_the_backlog_full_counts_when_there_is_room() {
     assert_eq!(script.state(), State::Established);
 }
 
-#[test]
-fn a_flood_of_syns_evicts_the_oldest_and_costs_bounded_memory() {
+/// Handshakes that a listener of a small backlog remembers by itself.
+const REMEMBERED: u16 = 257;
+
+/// A listener that has no memory left for handshakes.
+fn flooded() -> Script {
     let mut script = Script::listening(16);
     for n in 0..2_000 {
         script.play_port(10_000 + n);
         script.put("S 0 0 0 mss 1460 ws 7 sackok ts 1 0");
     }
     assert_eq!(script.sent().len(), 2_000);
-    let evicted = script.counter("tcp_syn_queue_evicted");
-    assert!((1_700..1_800).contains(&evicted), "{evicted}");
-    // The newest is still known.
+    assert_eq!(script.counter("tcp_syn_cookies_tx"), u64::from(2_000 - REMEMBERED));
+    script
+}
+
+#[test]
+fn a_flood_of_syns_keeps_nobody_out_and_costs_bounded_memory() {
+    let mut script = flooded();
+    let memory = script.stack().tcp_memory();
+    // One that is not remembered, and one that is.
+    for (port, cookies) in [(11_999, 1), (10_000, 1)] {
+        script.play_port(port);
+        script.put("S 0 0 0 mss 1460 ws 7 sackok ts 100 0");
+        let answer = script.sent();
+        assert_eq!(answer, ["SA 0 1 0 mss 1460 ws 7 sackok"]);
+        let (ours, _) = script.timestamps.unwrap();
+        script.put(&format!("A 1 1 0 ts 101 {ours}"));
+        assert_eq!(script.counter("tcp_syn_cookies_rx"), cookies);
+    }
+    assert_eq!(script.counter("tcp_passive_opens"), 2);
+    assert_eq!(script.stack().tcp_memory(), memory);
+}
+
+#[test]
+fn a_cookie_brings_back_what_the_syn_said() {
+    let mut script = flooded();
+    script.play_port(9_000);
+    script.put("S 0 0 0 mss 1000 ws 7 sackok ts 100 0");
+    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460 ws 7 sackok"]);
+    let (ours, echo) = script.timestamps.unwrap();
+    assert_eq!(echo, 100);
+    // The acknowledgement gets lost; data brings the cookie as well.
+    script.put(&format!("PA 1 1 10 win 10 ts 101 {ours}"));
+    script.accept();
+    assert_eq!(script.read(100).unwrap(), 10);
+    script.sent();
+    let info = script.info();
+    assert_eq!(info.send_window, 10 << 7);
+    script.write(5_000).unwrap();
+    // The next smaller size a cookie knows, less the timestamps.
+    let sent = script.sent();
+    assert!(sent[0].starts_with("A 1 11 524") || sent[0].starts_with("PA 1 11 524"), "{sent:?}");
+    let (later, _) = script.timestamps.unwrap();
+    assert!(later.wrapping_sub(ours) < 1_000, "timestamps rise");
+}
+
+#[test]
+fn a_peer_without_timestamps_gets_a_plain_connection_by_cookie() {
+    let mut script = flooded();
+    script.play_port(9_000);
+    script.put("S 0 0 0 mss 1460 ws 7 sackok");
+    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460"]);
+    script.put("A 1 1 0 win 10");
+    script.accept();
+    assert_eq!(script.info().send_window, 10);
+}
+
+#[test]
+fn a_guessed_cookie_is_reset() {
+    let mut script = flooded();
+    script.play_port(9_000);
+    script.put("A 1 1 0");
+    assert_eq!(script.sent().len(), 1);
+    assert_eq!(script.counter("tcp_syn_cookies_failed"), 1);
+    assert_eq!(script.counter("tcp_rst_tx"), 1);
+    assert_eq!(script.counter("tcp_passive_opens"), 0);
+}
+
+#[test]
+fn a_cookie_is_good_for_minutes_only() {
+    let mut script = flooded();
+    script.play_port(9_000);
     script.put("S 0 0 0");
     script.sent();
+    script.pass_millis(180_000);
+    script.sent();
     script.put("A 1 1 0");
-    assert_eq!(script.counter("tcp_passive_opens"), 1);
+    assert_eq!(script.counter("tcp_rst_tx"), 1);
+    assert_eq!(script.counter("tcp_passive_opens"), 0);
+}
+
+#[test]
+fn a_cookie_that_finds_the_backlog_full_counts_when_there_is_room() {
+    let mut script = flooded();
+    for n in 0..17 {
+        script.play_port(9_000 + n);
+        script.put("S 0 0 0");
+        script.sent();
+        script.put("A 1 1 0");
+    }
+    let listener = script.id;
+    script.play_port(9_017);
+    // The backlog is full: SYNs are dropped, and so is an acknowledgement that comes late.
+    script.put("S 0 0 0");
+    assert!(script.sent().is_empty());
+    let now = script.lone.now;
+    script.stack().tcp_accept(now, listener).unwrap();
+    script.put("S 0 0 0");
+    assert_eq!(script.sent().len(), 1);
+    script.put("A 1 1 0");
+    assert_eq!(script.counter("tcp_syn_cookies_rx"), 18);
+    assert_eq!(script.counter("tcp_rst_tx"), 0);
 }
 
 #[test]
