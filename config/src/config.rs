@@ -24,6 +24,18 @@ pub enum OnInitFailure {
     Abort,
 }
 
+/// When TCP uses explicit congestion notification (`tcp_ecn`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Never.
+    Off,
+    /// Asked for, and agreed to.
+    On,
+    /// Agreed to when the peer asks.
+    #[default]
+    Accept,
+}
+
 /// How much is logged (`log_level`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
@@ -136,6 +148,8 @@ pub struct Config {
     pub udp_recv_buffer: usize,
     /// `tcp_min_rto_ms`: smallest retransmission timeout.
     pub min_rto: Duration,
+    /// `tcp_ecn`: explicit congestion notification.
+    pub ecn: Ecn,
     /// Largest IP packet of the port, bytes; `None`: what the device has.
     pub mtu: Option<u16>,
     /// Destinations that always use the kernel.
@@ -193,6 +207,7 @@ impl Config {
             buffer_memory_max: 512 << 20,
             udp_recv_buffer: 1 << 20,
             min_rto: Duration::from_millis(200),
+            ecn: Ecn::default(),
             mtu: None,
             kernel_addresses: Vec::new(),
             stack_addresses: Vec::new(),

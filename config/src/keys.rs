@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{LogLevel, OnInitFailure, StackThreadMode};
+use crate::config::{Ecn, LogLevel, OnInitFailure, StackThreadMode};
 use crate::key::Default::{Absent, Required, Value};
 use crate::key::Rule::{
     Arguments, Choice, Cpus, File, Fixed, Integer, Ipv4, Ipv6, Mac, Mask, Networks, Retired, Switch,
@@ -346,6 +346,19 @@ pub static KEYS: &[Key] = &[
         Value("200"),
         "Shortest retransmission timeout. Peers delay acknowledgements by up to 40 ms (Linux) or \
          200 ms; a shorter timeout sends data again that was not lost.",
+    ),
+    key(
+        "tcp_ecn",
+        Group::Connections,
+        Choice(&[
+            ("off", |config| config.ecn = Ecn::Off),
+            ("on", |config| config.ecn = Ecn::On),
+            ("accept", |config| config.ecn = Ecn::Accept),
+        ]),
+        Value("\"accept\""),
+        "Explicit congestion notification (RFC 3168): routers mark packets instead of dropping \
+         them. off: never used. on: asked for with every connection, and used where the peer agrees. \
+         accept: used with peers that ask for it. (Linux's tcp_ecn 0, 1 and 2.)",
     ),
     key(
         "on_init_failure",

@@ -21,7 +21,7 @@ mod load;
 mod problem;
 mod value;
 
-pub use config::{Config, Ipv4Net, LogLevel, OnInitFailure, StackThreadMode};
+pub use config::{Config, Ecn, Ipv4Net, LogLevel, OnInitFailure, StackThreadMode};
 pub use filter::Filter;
 pub use key::{Default, Group, Key, Rule, Unit, Word};
 pub use keys::KEYS;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::{any, proptest};
 
 use super::{Loaded, load_file, load_first, load_with, parse};
-use crate::config::{Config, Ipv4Net, LogLevel, OnInitFailure, StackThreadMode};
+use crate::config::{Config, Ecn, Ipv4Net, LogLevel, OnInitFailure, StackThreadMode};
 use crate::document;
 use crate::key::{Default, Key, Rule};
 use crate::keys::KEYS;
@@ -294,6 +294,7 @@ fn every_kind_of_value_arrives_in_the_configuration() {
         udp_recv_buffer = 9000
         buffer_memory_max = 2000000
         tcp_min_rto_ms = 5
+        tcp_ecn = "on"
         on_init_failure = "abort"
         exit_linger_ms = 0
         log_level = "debug"
@@ -333,6 +334,7 @@ fn every_kind_of_value_arrives_in_the_configuration() {
     expected.udp_recv_buffer = 9000;
     expected.buffer_memory_max = 2_000_000;
     expected.min_rto = Duration::from_millis(5);
+    expected.ecn = Ecn::On;
     expected.on_init_failure = OnInitFailure::Abort;
     expected.exit_linger = Duration::ZERO;
     expected.log_level = LogLevel::Debug;

@@ -50,6 +50,8 @@ pub struct TcpConfig {
     pub recv_buffer_max: usize,
     /// All buffers of the stack together; above it windows shrink.
     pub memory_max: usize,
+    /// Explicit congestion notification.
+    pub ecn: EcnMode,
     /// Smallest retransmission timeout.
     pub min_rto: Duration,
     /// Stay in `TIME_WAIT` (Linux: 60 s).
@@ -67,12 +69,25 @@ impl Default for TcpConfig {
             recv_buffer: 256 * 1024,
             recv_buffer_max: 6 << 20,
             memory_max: 512 << 20,
+            ecn: EcnMode::default(),
             // Linux peers delay ACKs by up to 40 ms; Linux's own floor is 200 ms.
             min_rto: Duration::from_millis(200),
             time_wait: Duration::from_secs(60),
             fin_wait2: Duration::from_secs(60),
         }
     }
+}
+
+/// When connections use explicit congestion notification (RFC 3168), as Linux's `tcp_ecn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnMode {
+    /// Never.
+    Off,
+    /// When the peer asks for it or agrees to it.
+    On,
+    /// When the peer asks for it.
+    #[default]
+    Accept,
 }
 
 /// UDP limits. Sizes are bytes of payload.

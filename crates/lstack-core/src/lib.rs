@@ -26,7 +26,7 @@ mod timer;
 pub mod udp;
 
 pub use bound::Binding;
-pub use config::{Ipv4Config, Secret, StackConfig, Steering, TcpConfig, UdpConfig};
+pub use config::{EcnMode, Ipv4Config, Secret, StackConfig, Steering, TcpConfig, UdpConfig};
 pub use event::Event;
 pub use ip::probe::{address_probe, contested_by};
 pub use link::{ChecksumVerdict, FrameSink, LinkCaps, RxMeta, TxMeta};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lstack_config::{Config, StackThreadMode};
+use lstack_config::{Config, Ecn, StackThreadMode};
 use lstack_core::{
-    Instant, Ipv4Config, LinkCaps, Secret, StackConfig, Steering, TcpConfig, UdpConfig,
+    EcnMode, Instant, Ipv4Config, LinkCaps, Secret, StackConfig, Steering, TcpConfig, UdpConfig,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -311,6 +311,11 @@ fn stack_config(config: &Config, mut link: LinkCaps, steering: Steering) -> Stac
         recv_buffer_max: config.recv_buffer_max,
         memory_max: config.buffer_memory_max / stacks,
         min_rto: config.min_rto,
+        ecn: match config.ecn {
+            Ecn::Off => EcnMode::Off,
+            Ecn::On => EcnMode::On,
+            Ecn::Accept => EcnMode::Accept,
+        },
         ..TcpConfig::default()
     };
     let udp = UdpConfig::default();

@@ -30,6 +30,7 @@ impl Connection {
             return Verdict::Drop;
         }
         self.stats.ack_received_at = env.now;
+        self.take_ecn_echo(env, segment);
         let advanced = ack.after(self.snd.una);
         let was_blocked = self.snd.wnd == 0;
         let window_moved = self.take_window(segment);

@@ -673,6 +673,7 @@ fn idle_info(settings: &Settings, state: State) -> TcpInfo {
         window_scale: None,
         timestamps: false,
         sack: false,
+        ecn: false,
         rto: Duration::from_secs(1),
         srtt: Duration::ZERO,
         rttvar: Duration::ZERO,

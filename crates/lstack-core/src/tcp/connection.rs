@@ -7,8 +7,9 @@
 use core::time::Duration;
 
 use super::congestion::{Algorithm, Window};
+use super::ecn::Ecn;
 use super::flow::FlowKey;
-use super::header::{HEADER_LEN, Reset, SackBlock, Segment, TIMESTAMPS_LEN};
+use super::header::{Flags, HEADER_LEN, Reset, SackBlock, Segment, TIMESTAMPS_LEN};
 use super::rack::Rack;
 use super::recovery::Recovery;
 use super::recv_buffer::RecvBuffer;
@@ -67,6 +68,7 @@ pub(super) struct Connection {
     pub snd: SendSide,
     pub rcv: RecvSide,
     pub ack: AckState,
+    pub ecn: Ecn,
     pub keep: KeepAlive,
     pub settings: Settings,
     /// What happened since the last event.
@@ -287,6 +289,8 @@ pub(super) struct PeerSyn {
     pub scale: Option<u8>,
     pub timestamp: Option<u32>,
     pub sack: bool,
+    /// It asks for ECN, or agrees to it.
+    pub ecn: bool,
 }
 
 /// Without an MSS option, RFC 9293 3.7.1.
@@ -305,12 +309,16 @@ pub(super) const QUICK_ACKS: u8 = 16;
 impl PeerSyn {
     pub(super) fn of(segment: &Segment<'_>) -> Self {
         let options = &segment.options;
+        // RFC 3168 6.1.1. A peer that merely repeats the bits of our SYN does not know them.
+        let ecn =
+            if segment.flags.contains(Flags::ACK) { Flags::ECE } else { Flags::ECE | Flags::CWR };
         Self {
             irs: segment.seq,
             mss: options.mss.filter(|&mss| mss != 0).unwrap_or(DEFAULT_MSS).max(PEER_MSS_MIN),
             scale: options.window_scale,
             timestamp: options.timestamps.map(|timestamps| timestamps.value),
             sack: options.sack_permitted,
+            ecn: segment.flags & (Flags::ECE | Flags::CWR) == ecn,
         }
     }
 }
@@ -392,6 +400,7 @@ impl Connection {
                 dsack: None,
                 challenge_from: 0,
             },
+            ecn: Ecn::new(iss),
             keep: KeepAlive { last_received_at: env.now, ..KeepAlive::default() },
             settings,
             edges: Readiness::empty(),
@@ -412,6 +421,7 @@ impl Connection {
             self.snd.scale = scale;
             self.rcv.scale = our_scale;
         }
+        self.ecn.on = syn.ecn;
         self.use_sack = syn.sack;
         if syn.sack {
             self.snd.recovery.allow_probes();
@@ -600,6 +610,7 @@ impl Connection {
                 .then_some((self.rcv.scale, self.snd.scale)),
             timestamps: self.use_timestamps,
             sack: self.use_sack,
+            ecn: self.ecn.on,
             rto: Duration::from_micros(self.snd.rtt.rto()),
             srtt: micros(if has_rtt { self.snd.rtt.srtt() } else { 0 }),
             rttvar: micros(self.snd.rtt.rttvar()),

@@ -113,6 +113,7 @@ impl HalfOpen {
             // Nothing would bring them back.
             answer.options.window_scale = None;
             answer.options.sack_permitted = false;
+            answer.flags.remove(Flags::ECE);
         }
         answer
     }
@@ -129,7 +130,11 @@ impl HalfOpen {
             dst_port: self.key.remote_port,
             seq: self.iss,
             ack: self.peer.irs + 1,
-            flags: Flags::SYN | Flags::ACK,
+            flags: if self.peer.ecn {
+                Flags::SYN | Flags::ACK | Flags::ECE
+            } else {
+                Flags::SYN | Flags::ACK
+            },
             window: self.window,
             options: Options {
                 mss: Some(mss),

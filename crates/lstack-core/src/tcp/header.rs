@@ -2,6 +2,7 @@
 
 use bitflags::bitflags;
 
+use super::ecn;
 use super::seq::Seq;
 
 /// Bytes of a header without options.
@@ -27,6 +28,10 @@ bitflags! {
         const PSH = 0x08;
         const ACK = 0x10;
         const URG = 0x20;
+        /// Congestion was experienced (RFC 3168); in a SYN: ECN is wanted.
+        const ECE = 0x40;
+        /// The congestion window was reduced.
+        const CWR = 0x80;
     }
 }
 
@@ -114,12 +119,14 @@ pub(super) struct Segment<'a> {
     pub window: u16,
     pub options: Options,
     pub payload: &'a [u8],
+    /// A router has marked its packet.
+    pub congested: bool,
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a segment; `None` when it is cut short or its header length is impossible. Options
+    /// Reads a segment of a packet with this type of service; `None` when it is cut short or its header length is impossible. Options
     /// that make no sense end the list, as every stack does.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &'a [u8], tos: u8) -> Option<Self> {
         let (header, _) = bytes.split_first_chunk::<HEADER_LEN>()?;
         let header_len = usize::from(header[12] >> 4) * 4;
         if header_len < HEADER_LEN {
@@ -135,6 +142,7 @@ impl<'a> Segment<'a> {
             window: u16::from_be_bytes([header[14], header[15]]),
             options: Options::parse(options),
             payload: &bytes[header_len..],
+            congested: ecn::is_congested(tos),
         })
     }
 
@@ -319,7 +327,7 @@ mod tests {
         let mut bytes = vec![0xff; header.len() + 3];
         header.write(&mut bytes);
         assert_eq!(header.len() % 4, 0);
-        let segment = Segment::parse(&bytes).expect("what we write we can read");
+        let segment = Segment::parse(&bytes, 0).expect("what we write we can read");
         assert_eq!(segment.options, options);
         assert_eq!((segment.src_port, segment.dst_port), (1, 65_535));
         assert_eq!((segment.seq, segment.ack, segment.window), (header.seq, header.ack, 512));
@@ -354,7 +362,7 @@ mod tests {
                 for words in 0..16 {
                     bytes[HEADER_LEN..].fill(fill);
                     bytes[12] = words << 4;
-                    let parsed = Segment::parse(&bytes[..len]);
+                    let parsed = Segment::parse(&bytes[..len], 0);
                     let header_len = usize::from(words) * 4;
                     assert_eq!(parsed.is_some(), header_len >= HEADER_LEN && header_len <= len);
                 }

@@ -4,6 +4,7 @@ use super::ack_input::Verdict;
 use super::connection::{AckNeed, Connection, Env, PeerSyn, QUICK_ACKS, Timer};
 use super::header::{Flags, Reset, SackBlock, Segment};
 use super::types::State;
+use crate::config::EcnMode;
 use crate::socket::{Readiness, SocketError};
 
 /// Longest a data acknowledgement waits; Linux's `TCP_DELACK_MIN`, and what its peers expect.
@@ -53,7 +54,9 @@ impl Connection {
             env.counters.tcp_drop_bad_state += 1;
             return;
         }
-        let syn = PeerSyn::of(segment);
+        let mut syn = PeerSyn::of(segment);
+        // Also when the repeated SYN, which does not ask for it, was the one answered: as Linux.
+        syn.ecn &= env.config.ecn == EcnMode::On;
         self.take_peer_syn(&syn, self.offered_scale(env), env.now);
         // The window of a segment with SYN is not scaled (RFC 7323 2.2).
         self.snd.wnd = u32::from(segment.window);
@@ -124,6 +127,7 @@ impl Connection {
         if self.take_ack(env, segment) == Verdict::Drop {
             return;
         }
+        self.take_ecn(env, segment);
         self.take_timestamp(env, segment);
         self.after_fin_acked(env);
         if self.state != State::TimeWait && self.state != State::Closed {
@@ -138,7 +142,7 @@ impl Connection {
 
     /// Header prediction: nothing but the expected, from an established peer.
     fn is_predicted(&self, segment: &Segment<'_>) -> bool {
-        let plain = segment.flags.difference(Flags::PSH) == Flags::ACK;
+        let plain = segment.flags.difference(Flags::PSH) == Flags::ACK && !segment.congested;
         let fresh = match (self.use_timestamps, segment.options.timestamps) {
             (true, Some(timestamps)) => {
                 timestamps.value.wrapping_sub(self.rcv.timestamp).cast_signed() >= 0

@@ -12,6 +12,7 @@ mod ack_input;
 mod calls;
 mod congestion;
 mod connection;
+mod ecn;
 mod expiry;
 mod flow;
 mod half_open;

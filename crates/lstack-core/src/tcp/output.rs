@@ -5,13 +5,14 @@
 //! before the device has taken the segment, so that a refusal only means to come again.
 
 use super::connection::{AckNeed, Connection, Env, ProbeDue, Timer};
+use super::ecn;
 use super::header::{
     Flags, HEADER_LEN, Header, Options, SACK_BLOCK_LEN, SACK_LEAD_LEN, SackBlock, SackBlocks,
     TIMESTAMPS_LEN, Timestamps,
 };
 use super::seq::Seq;
 use super::types::State;
-use crate::config::TcpConfig;
+use crate::config::{EcnMode, TcpConfig};
 use crate::ip::{Egress, EgressError, Outgoing};
 use crate::link::L4;
 
@@ -41,6 +42,22 @@ pub(super) enum Progress {
 
 /// The device took no more.
 struct NoRoom;
+
+/// The bytes of a segment.
+struct Payload {
+    start: Seq,
+    len: u32,
+    /// More than one segment: the device cuts it into pieces of this size.
+    segment_size: Option<u16>,
+    /// Routers may mark it.
+    ecn_capable: bool,
+}
+
+impl Payload {
+    fn none(start: Seq) -> Self {
+        Self { start, len: 0, segment_size: None, ecn_capable: false }
+    }
+}
 
 /// Why new data stops.
 enum Halt {
@@ -94,12 +111,21 @@ impl Connection {
         };
         let scale = if is_answer { self.rcv.scale } else { self.offered_scale(env) };
         let scaled = !is_answer || self.rcv.scale != 0 || self.snd.scale != 0;
+        let flags = match (is_answer, self.ecn.on) {
+            (true, true) => Flags::SYN | Flags::ACK | Flags::ECE,
+            (true, false) => Flags::SYN | Flags::ACK,
+            // A second SYN does not ask for ECN: the first may have been dropped for it.
+            (false, _) if first && env.config.ecn == EcnMode::On => {
+                Flags::SYN | Flags::ECE | Flags::CWR
+            }
+            (false, _) => Flags::SYN,
+        };
         let header = Header {
             src_port: self.key.local_port,
             dst_port: self.key.remote_port,
             seq: self.snd.iss,
             ack: if is_answer { self.rcv_nxt() } else { Seq(0) },
-            flags: if is_answer { Flags::SYN | Flags::ACK } else { Flags::SYN },
+            flags,
             window: self.rcv.limit.min(u32::from(u16::MAX)) as u16,
             options: Options {
                 mss: Some(self.announced_mss()),
@@ -109,7 +135,7 @@ impl Connection {
                 sack: SackBlocks::default(),
             },
         };
-        self.emit(env, out, &header, None, None)?;
+        self.emit(env, out, &header, None)?;
         self.snd.nxt = self.snd.iss + 1;
         if first {
             self.stats.data_sent_at = env.now;
@@ -174,6 +200,8 @@ impl Connection {
         let large =
             out.segmentation_max(self.key.remote).map_or(0, |max| self.largest_for(max as u32));
         loop {
+            // CWR belongs to one packet, and devices differ in what they make of it.
+            let large = if self.ecn.reduced { 0 } else { large };
             let (len, fin) = match self.next_new(large) {
                 Ok(next) => next,
                 Err(halt) => {
@@ -363,6 +391,11 @@ impl Connection {
         let data_end = range.end.min(self.snd.stream_end);
         let len = data_end.since(range.start);
         let mut flags = Flags::ACK;
+        // RFC 3168 6.1.5: what is sent again may not be marked, and does not tell of reductions.
+        let ecn_capable = self.ecn.on && !again && len > 0;
+        if ecn_capable && self.ecn.reduced {
+            flags |= Flags::CWR;
+        }
         if range.end.after(self.snd.stream_end) {
             flags |= Flags::FIN;
         }
@@ -375,7 +408,11 @@ impl Connection {
             header.options.sack = SackBlocks::default();
         }
         let segment_size = (len > self.snd.mss).then_some(self.snd.mss as u16);
-        self.emit(env, out, &header, Some((range.start, len)), segment_size)?;
+        let payload = Payload { start: range.start, len, segment_size, ecn_capable };
+        self.emit(env, out, &header, Some(payload))?;
+        if ecn_capable {
+            self.ecn.reduced = false;
+        }
         if again {
             self.snd.board.resent(range, env.now);
             self.stats.retransmitted = self.stats.retransmitted.saturating_add(1);
@@ -391,7 +428,7 @@ impl Connection {
             return Ok(());
         }
         let header = self.header(env, self.snd.una - 1, Flags::ACK);
-        self.emit(env, out, &header, None, None)?;
+        self.emit(env, out, &header, None)?;
         match self.keep.due {
             ProbeDue::KeepAlive => env.counters.tcp_keepalive_probes_tx += 1,
             _ => env.counters.tcp_window_probes_tx += 1,
@@ -402,7 +439,7 @@ impl Connection {
 
     fn send_ack(&mut self, env: &mut Env<'_>, out: &mut Egress<'_>) -> Result<(), NoRoom> {
         let header = self.header(env, self.snd.nxt, Flags::ACK);
-        self.emit(env, out, &header, None, None)
+        self.emit(env, out, &header, None)
     }
 
     /// A header with all that every segment carries.
@@ -416,7 +453,7 @@ impl Connection {
             dst_port: self.key.remote_port,
             seq,
             ack: self.rcv_nxt(),
-            flags,
+            flags: if self.ecn.echo { flags | Flags::ECE } else { flags },
             window: (self.select_window(env) >> self.rcv.scale).min(u32::from(u16::MAX)) as u16,
             options: Options { timestamps, sack, ..Options::default() },
         }
@@ -452,16 +489,16 @@ impl Connection {
         env: &mut Env<'_>,
         out: &mut Egress<'_>,
         header: &Header,
-        payload: Option<(Seq, u32)>,
-        segment_size: Option<u16>,
+        payload: Option<Payload>,
     ) -> Result<(), NoRoom> {
         let header_len = header.len();
-        let (start, len) = payload.unwrap_or((header.seq, 0));
+        let Payload { start, len, segment_size, ecn_capable } =
+            payload.unwrap_or(Payload::none(header.seq));
         let packet = Outgoing {
             src: self.key.local,
             dst: self.key.remote,
             protocol: PROTOCOL,
-            tos: self.settings.tos,
+            tos: if ecn_capable { self.settings.tos | ecn::CAPABLE } else { self.settings.tos },
             ttl: self.settings.ttl,
             dont_fragment: true,
             l4: L4::Tcp { header_len: header_len as u8 },

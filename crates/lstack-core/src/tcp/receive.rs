@@ -13,6 +13,7 @@ use super::output::{BareConfig, PROTOCOL, listener_scale, send_bare};
 use super::ports::{Claim, Class, PortHold};
 use super::seq::Seq;
 use super::{Kind, Reply, Socket, Tcp, syn_cookie};
+use crate::config::EcnMode;
 use crate::ip::{Egress, IcmpError, PacketMeta, checksum};
 use crate::link::ChecksumVerdict;
 use crate::socket::{Readiness, SocketError};
@@ -32,7 +33,7 @@ impl Tcp {
             counters.tcp_drop_bad_checksum += 1;
             return;
         }
-        let Some(segment) = Segment::parse(segment) else {
+        let Some(segment) = Segment::parse(segment, meta.tos) else {
             counters.tcp_drop_malformed += 1;
             return;
         };
@@ -140,7 +141,8 @@ impl Tcp {
             self.shared.counters.tcp_listen_overflow += 1;
             return;
         }
-        let peer = PeerSyn::of(segment);
+        let mut peer = PeerSyn::of(segment);
+        peer.ecn &= self.shared.config.ecn != EcnMode::Off;
         if listener.is_half_open_full() {
             self.answer_with_cookie(slot, key, hash, peer);
             return;

@@ -237,6 +237,7 @@ impl Connection {
         // The first retransmission goes at once; the rest follows the deliveries.
         snd.recovery.force_one = true;
         snd.window.cwnd = snd.in_flight().min(snd.window.ssthresh) + snd.mss;
+        self.ecn.on_reduced(snd.nxt);
     }
 
     /// Proportional rate reduction with slow-start reduction bound, RFC 6937.
@@ -300,6 +301,7 @@ impl Connection {
         snd.board.lose_after_timeout(env.now, patience);
         snd.window.cwnd = snd.mss;
         snd.recovery.force_one = true;
+        self.ecn.on_reduced(snd.nxt);
         self.request_output();
     }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::ecn;
 use super::types::{Congestion, TcpOption};
 use crate::config::TcpConfig;
 
@@ -97,7 +98,7 @@ impl Settings {
             TcpOption::NotSentLowWater(bytes) => self.not_sent_low = bytes as u32,
             TcpOption::DeferAccept(time) => self.defer_accept = time.into(),
             TcpOption::Congestion(congestion) => self.congestion = congestion,
-            TcpOption::Tos(tos) => self.tos = tos,
+            TcpOption::Tos(tos) => self.tos = ecn::without_field(tos),
             TcpOption::Ttl(ttl) => self.ttl = ttl,
         }
     }

@@ -37,6 +37,7 @@ const OPTION_MASK: u32 = (1 << OPTION_BITS) - 1;
 /// In place of a window scale: there was none.
 const NO_SCALE: u32 = 0xf;
 const SACK_BIT: u32 = 0x10;
+const ECN_BIT: u32 = 0x20;
 
 /// The keys.
 #[derive(Debug)]
@@ -86,6 +87,7 @@ impl SynCookies {
             scale: (scale != NO_SCALE).then_some(scale as u8),
             timestamp: timestamps.map(|timestamps| timestamps.value),
             sack: options & SACK_BIT != 0,
+            ecn: options & ECN_BIT != 0,
         })
     }
 
@@ -112,7 +114,8 @@ impl SynCookies {
 pub(super) fn timestamp_with_options(value: u32, peer: &PeerSyn) -> u32 {
     let scale = peer.scale.map_or(NO_SCALE, u32::from);
     let sack = if peer.sack { SACK_BIT } else { 0 };
-    let carried = value & !OPTION_MASK | scale | sack;
+    let ecn = if peer.ecn { ECN_BIT } else { 0 };
+    let carried = value & !OPTION_MASK | scale | sack | ecn;
     if carried.wrapping_sub(value) as i32 > 0 {
         carried.wrapping_sub(1 << OPTION_BITS)
     } else {
@@ -143,7 +146,7 @@ mod tests {
     }
 
     fn peer(mss: u16, scale: Option<u8>, sack: bool) -> PeerSyn {
-        PeerSyn { irs: Seq(77), mss, scale, timestamp: Some(5), sack }
+        PeerSyn { irs: Seq(77), mss, scale, timestamp: Some(5), sack, ecn: !sack }
     }
 
     #[test]
@@ -157,6 +160,7 @@ mod tests {
                 let timestamps = Some(Timestamps { value: 6, echo });
                 let back = cookies.open(&key(9), syn.irs, cookie, timestamps, NOW).unwrap();
                 assert_eq!((back.mss, back.scale, back.sack), (told, scale, sack));
+                assert_eq!(back.ecn, !sack);
                 assert_eq!(back.timestamp, Some(6));
             }
         }

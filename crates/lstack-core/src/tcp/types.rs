@@ -291,6 +291,8 @@ pub struct TcpInfo {
     pub timestamps: bool,
     /// Selective acknowledgements in use.
     pub sack: bool,
+    /// Explicit congestion notification is in use.
+    pub ecn: bool,
     /// Retransmission timeout.
     pub rto: Duration,
     /// Smoothed round trip time.
@@ -360,6 +362,10 @@ counters! {
         tcp_established_resets,
         /// Connections that ended for want of an answer.
         tcp_timeouts,
+        /// Segments that a router has marked (RFC 3168).
+        tcp_ecn_marks_rx,
+        /// Reductions of the window because of marks that the peer echoed.
+        tcp_ecn_reductions,
         /// Retransmission timeouts that fired.
         tcp_rto_fired,
         /// Retransmission timeouts that turned out needless (RFC 5682).

@@ -87,6 +87,9 @@ fn options(info: &TcpInfo) -> u8 {
     if info.window_scale.is_some() {
         bits |= WINDOW_SCALE;
     }
+    if info.ecn {
+        bits |= ECN;
+    }
     bits
 }
 
@@ -141,10 +144,11 @@ impl Fields {
     }
 }
 
-/// `TCPI_OPT_TIMESTAMPS`, `TCPI_OPT_SACK`, `TCPI_OPT_WSCALE`.
+/// `TCPI_OPT_TIMESTAMPS`, `TCPI_OPT_SACK`, `TCPI_OPT_WSCALE`, `TCPI_OPT_ECN`.
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const WINDOW_SCALE: u8 = 4;
+const ECN: u8 = 8;
 
 /// `TCP_INFINITE_SSTHRESH` of the kernel.
 const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -164,6 +168,7 @@ mod tests {
             window_scale: Some((7, 9)),
             timestamps: true,
             sack: true,
+            ecn: false,
             rto: Duration::from_millis(204),
             srtt: Duration::from_micros(1234),
             rttvar: Duration::from_micros(56),

@@ -1,6 +1,7 @@
 //! TCP: two stacks on a bad link, and one stack against a script.
 
 mod closing;
+mod ecn;
 mod goodput;
 mod noise;
 mod opening;

@@ -1,7 +1,8 @@
 //! One stack and a peer that a test plays by hand, segment by segment.
 //!
 //! Segments are written as `FLAGS SEQ ACK LEN` with optional words behind: `win 100`,
-//! `mss 1460`, `ws 7`, `sackok`, `ts 10 20`, `sack 5-9 20-30`. Flags are letters of `SAFRP`.
+//! `mss 1460`, `ws 7`, `sackok`, `ts 10 20`, `sack 5-9 20-30`, `ce` (a router has marked it). Flags
+//! are letters of `SAFRPEC`.
 //! Sequence numbers are relative: a SYN has 0, the first byte 1. What the stack sends is written
 //! the same way, without its window and timestamps, which few tests look at.
 
@@ -40,6 +41,8 @@ pub struct Script {
     frames: Vec<Vec<u8>>,
     /// The last frame's window, as on the wire.
     pub window: u16,
+    /// The last frame's type of service.
+    pub tos: u8,
     /// The last frame's timestamps.
     pub timestamps: Option<(u32, u32)>,
 }
@@ -53,6 +56,7 @@ struct Words<'t> {
     len: usize,
     window: Option<u16>,
     options: Vec<u8>,
+    tos: u8,
     /// Ranges of our sequence numbers.
     sack: Vec<u32>,
 }
@@ -73,6 +77,7 @@ impl Script {
             our_iss: None,
             frames: Vec::new(),
             window: 0,
+            tos: 0,
             timestamps: None,
         }
     }
@@ -308,11 +313,17 @@ impl Script {
         packet.set_fin(words.flags.contains('F'));
         packet.set_rst(words.flags.contains('R'));
         packet.set_psh(words.flags.contains('P'));
+        packet.set_ece(words.flags.contains('E'));
+        packet.set_cwr(words.flags.contains('C'));
         packet.set_window_len(words.window.unwrap_or(60_000));
         packet.options_mut().copy_from_slice(&words.options);
         packet.payload_mut().fill(b'y');
         packet.fill_checksum(&STRANGER.into(), &Side::A.ip().into());
-        to_a(&ipv4(STRANGER, Side::A.ip(), 6, &segment))
+        let mut packet = ipv4(STRANGER, Side::A.ip(), 6, &segment);
+        let mut header = Ipv4Packet::new_unchecked(&mut packet[..]);
+        header.set_ecn(words.tos);
+        header.fill_checksum();
+        to_a(&packet)
     }
 
     /// What the stack has sent since the last call.
@@ -335,12 +346,15 @@ impl Script {
             self.our_iss = Some(seq);
         }
         self.window = tcp.window_len();
+        self.tos = packet.ecn();
         let set = [
             (tcp.syn(), 'S'),
             (tcp.fin(), 'F'),
             (tcp.rst(), 'R'),
             (tcp.psh(), 'P'),
             (tcp.ack(), 'A'),
+            (tcp.ece(), 'E'),
+            (tcp.cwr(), 'C'),
         ];
         let flags: String = set.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).collect();
         let our = |number: u32| number.wrapping_sub(self.our_iss.unwrap_or(0));
@@ -385,6 +399,7 @@ impl<'t> Words<'t> {
                     let [a, b] = (value() as u16).to_be_bytes();
                     read.options.extend([2, 4, a, b]);
                 }
+                "ce" => read.tos = 3,
                 "ws" => read.options.extend([1, 3, 3, value() as u8]),
                 "sackok" => read.options.extend([1, 1, 4, 2]),
                 "ts" => {
