@@ -41,7 +41,13 @@ impl Stats {
     /// How many sockets there are.
     #[must_use]
     pub fn sockets(&self) -> usize {
-        count_sockets(&self.root)
+        count_sockets(&self.root, &|_| true)
+    }
+
+    /// How many of the sockets listen. A stack of a process has a listener of its own.
+    #[must_use]
+    pub fn listening(&self) -> usize {
+        count_sockets(&self.root, &|socket| socket["state"] == "listening")
     }
 
     /// All counters that are not zero, for a reader who looks into a failure.
@@ -87,16 +93,18 @@ fn list_numbers(value: &Value, path: &str, lines: &mut Vec<String>) {
     }
 }
 
-fn count_sockets(value: &Value) -> usize {
+fn count_sockets(value: &Value, wanted: &dyn Fn(&Value) -> bool) -> usize {
     match value {
         Value::Object(members) => members
             .iter()
             .map(|(key, member)| match member {
-                Value::Array(sockets) if key == "sockets" => sockets.len(),
-                _ => count_sockets(member),
+                Value::Array(sockets) if key == "sockets" => {
+                    sockets.iter().filter(|socket| wanted(socket)).count()
+                }
+                _ => count_sockets(member, wanted),
             })
             .sum(),
-        Value::Array(members) => members.iter().map(count_sockets).sum(),
+        Value::Array(members) => members.iter().map(|member| count_sockets(member, wanted)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }

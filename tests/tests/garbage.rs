@@ -19,7 +19,7 @@ fn garbage_is_counted_and_nothing_else(plan: &Plan) -> Result<()> {
     // Its start has taught the client's kernel the stack's hardware address.
     let mut server = netperf::start_server(&rig)?;
     let stack = frames::neighbour(&rig.client, rig.server.address)?;
-    let before = server.stats()?.sockets();
+    let before = listening(&mut server)?;
     for (name, verdict, packets) in kinds(rig.server.address) {
         let frames: Vec<Vec<u8>> = match packets {
             Kind::Frames(payloads) => payloads
@@ -36,7 +36,7 @@ fn garbage_is_counted_and_nothing_else(plan: &Plan) -> Result<()> {
     }
     Test::TCP_RR.run_client(&rig, 1)?;
     server.must_run()?;
-    let after = server.stats()?.sockets();
+    let after = listening(&mut server)?;
     ensure!(before == after, "{before} sockets became {after}");
     ensure!(server.errors()?.is_empty(), "it wrote:\n{}", server.errors()?);
     Ok(())
@@ -84,6 +84,15 @@ fn inject(rig: &Rig, server: &mut Running, frames: &[Vec<u8>]) -> Result<u64> {
         })?;
     }
     Ok(server.stats()?.dropped() - before.dropped())
+}
+
+/// How many sockets listen, once the connections of the start or of a test have ended and nothing
+/// else is left.
+fn listening(server: &mut Running) -> Result<usize> {
+    wait::until("all connections to end", LIMIT, || {
+        let stats = server.stats()?;
+        Ok((stats.sockets() == stats.listening()).then_some(stats.listening()))
+    })
 }
 
 fn kinds(stack: Ipv4Addr) -> Vec<(&'static str, Verdict, Kind)> {
