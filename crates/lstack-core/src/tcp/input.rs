@@ -307,6 +307,11 @@ impl Connection {
         }
         self.take_payload(env, segment, start, end);
         self.take_fin(env);
+        if segment.payload.is_empty() && !self.rcv.fin_done {
+            // The end without what is before it: the peer must learn of the hole.
+            self.ack.duplicates = (self.ack.duplicates + 1).min(DUPLICATES_MAX);
+            self.ack_now();
+        }
     }
 
     /// Cuts the payload to what is new and fits the window, and stores it.

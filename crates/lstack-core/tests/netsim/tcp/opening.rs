@@ -3,10 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lstack_core::SocketError;
 use lstack_core::tcp::{
-    AcceptError, BindError, Close, ConnectError, ListenError, RecvError, Reuse, SendError,
-    Shutdown, State, TcpOption,
+    BindError, Close, ConnectError, ListenError, Reuse, Shutdown, State, TcpOption,
 };
 
 use super::script::{OUR_PORT, PEER_PORT, Script};
@@ -15,140 +13,6 @@ use crate::support::{LinkModel, Net, Side};
 
 fn stranger() -> SocketAddr {
     SocketAddr::new(STRANGER.into(), PEER_PORT)
-}
-
-#[test]
-fn a_fresh_socket_is_writable_and_hung_up() {
-    let mut script = Script::listening(1);
-    let fresh = script.stack().tcp_open().unwrap();
-    script.id = fresh;
-    assert_eq!(script.mask(), 0x14);
-    assert_eq!(script.state(), State::Closed);
-    assert_eq!(script.write(1), Err(SendError::BrokenPipe));
-    assert_eq!(script.read(1), Err(RecvError::NotConnected));
-    let now = script.lone.now;
-    assert!(script.stack().tcp_shutdown(now, fresh, Shutdown::Both).is_err());
-    assert_eq!(script.stack().tcp_accept(now, fresh).unwrap_err(), AcceptError::NotListening);
-}
-
-#[test]
-fn connect_offers_every_option_and_is_established_by_the_answer() {
-    let mut script = Script::connecting();
-    assert_eq!(script.sent(), ["S 0 0 0 mss 1460 ws 7 sackok"]);
-    assert_eq!((script.mask(), script.state()), (0, State::SynSent));
-    assert_eq!(script.write(1), Err(SendError::WouldBlock));
-    assert_eq!(script.read(1), Err(RecvError::WouldBlock));
-    script.put("SA 0 1 0 mss 1460 ws 7 sackok ts 5 0");
-    assert_eq!(script.sent(), ["A 1 1 0"]);
-    assert_eq!(script.timestamps.unwrap().1, 5);
-    assert_eq!((script.mask(), script.state()), (0x4, State::Established));
-    let info = script.info();
-    assert_eq!((info.window_scale, info.sack, info.timestamps), (Some((7, 7)), true, true));
-    assert_eq!((info.send_mss, info.send_window), (1_448, 60_000));
-    let (now, id) = (script.lone.now, script.id);
-    assert_eq!(script.stack().tcp_connect(now, id, stranger()), Err(ConnectError::Connected));
-}
-
-#[test]
-fn options_the_peer_does_not_offer_are_not_used() {
-    let mut script = Script::established("mss 1460");
-    let info = script.info();
-    assert_eq!((info.window_scale, info.sack, info.timestamps), (None, false, false));
-    assert_eq!(info.send_mss, 1_460);
-    assert_eq!(script.timestamps, None);
-    let mut script = Script::established("");
-    assert_eq!(script.info().send_mss, 536);
-    let mut script = Script::established("mss 9000 ws 15");
-    assert_eq!((script.info().send_mss, script.info().window_scale), (1_460, Some((7, 14))));
-    let mut script = Script::established("mss 1");
-    assert_eq!(script.info().send_mss, 48);
-}
-
-#[test]
-fn a_refused_connection_says_so_once() {
-    let mut script = Script::connecting();
-    script.sent();
-    script.put("RA 0 1 0");
-    assert_eq!(script.mask(), 0x201d);
-    assert_eq!(script.error(), Some(SocketError::ConnectionRefused));
-    assert_eq!(script.error(), None);
-    assert_eq!(script.mask(), 0x2015);
-    assert_eq!(script.write(1), Err(SendError::BrokenPipe));
-    assert_eq!(script.read(1), Ok(0));
-    let (now, id) = (script.lone.now, script.id);
-    assert_eq!(script.stack().remote_addr(id), None);
-    // The next connect ends the attempt, the one after it starts another.
-    assert_eq!(script.stack().tcp_connect(now, id, stranger()), Err(ConnectError::Aborted));
-    assert_eq!(script.stack().tcp_connect(now, id, stranger()), Ok(()));
-    assert_eq!(script.stack().tcp_connect(now, id, stranger()), Err(ConnectError::InProgress));
-    script.poll();
-    assert_eq!(script.sent().len(), 1);
-}
-
-#[test]
-fn connect_reports_the_pending_error_of_the_attempt_before() {
-    let mut script = Script::connecting();
-    script.sent();
-    script.put("RA 0 1 0");
-    let (now, id) = (script.lone.now, script.id);
-    let refused = ConnectError::Failed(SocketError::ConnectionRefused);
-    assert_eq!(script.stack().tcp_connect(now, id, stranger()), Err(refused));
-    assert_eq!(script.stack().tcp_connect(now, id, stranger()), Ok(()));
-}
-
-#[test]
-fn a_reset_or_an_answer_with_a_wrong_acknowledgement_is_not_believed() {
-    let mut script = Script::connecting();
-    script.sent();
-    script.put("RA 0 2 0");
-    script.put("R 0 0 0");
-    assert_eq!(script.state(), State::SynSent);
-    script.put("SA 0 9 0");
-    assert_eq!(script.sent(), ["R 9 0 0"]);
-    script.put("A 0 1 0");
-    assert_eq!((script.sent().len(), script.state()), (0, State::SynSent));
-    script.put("SA 0 1 0");
-    assert_eq!(script.state(), State::Established);
-}
-
-#[test]
-fn a_syn_is_repeated_six_times_and_then_it_is_a_timeout() {
-    let mut script = Script::connecting();
-    let syn = "S 0 0 0 mss 1460 ws 7 sackok";
-    assert_eq!(script.sent(), [syn]);
-    for wait in [1, 2, 4, 8, 16, 32] {
-        script.pass(Duration::from_secs(wait) - Duration::from_micros(1));
-        assert!(script.sent().is_empty());
-        script.pass(Duration::from_micros(1));
-        assert_eq!(script.sent(), [syn], "after {wait} s");
-    }
-    script.pass(Duration::from_secs(64));
-    assert_eq!(script.mask(), 0x201d);
-    assert_eq!(script.error(), Some(SocketError::TimedOut));
-}
-
-#[test]
-fn syn_retries_and_user_timeout_shorten_the_wait() {
-    let mut script = Script::connecting_with(|_| {}, &[TcpOption::SynRetries(1)]);
-    script.pass(Duration::from_secs(3));
-    assert_eq!(script.error(), Some(SocketError::TimedOut));
-    let timeout = TcpOption::UserTimeout(Duration::from_millis(1_500));
-    let mut script = Script::connecting_with(|_| {}, &[timeout]);
-    script.pass(Duration::from_secs(3));
-    assert_eq!(script.error(), Some(SocketError::TimedOut));
-}
-
-#[test]
-fn both_sides_may_open_at_once() {
-    let mut script = Script::connecting();
-    script.sent();
-    script.put("S 0 0 0 mss 1460 ws 7 sackok");
-    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460 ws 7 sackok"]);
-    assert_eq!(script.state(), State::SynReceived);
-    script.put("SA 0 1 0 mss 1460 ws 7 sackok");
-    assert_eq!(script.state(), State::Established);
-    assert_eq!(script.write(10), Ok(10));
-    assert_eq!(script.sent(), ["PA 1 1 10"]);
 }
 
 #[test]
@@ -161,98 +25,6 @@ fn a_socket_may_connect_to_itself() {
     net.stack(Side::A).tcp_connect(now, id, local).unwrap();
     net.run_for(Duration::from_millis(10));
     assert_eq!(net.stack(Side::A).tcp_state(id), State::Established);
-}
-
-#[test]
-fn a_listener_answers_with_the_options_of_the_syn_and_accepts() {
-    let mut script = Script::listening(1);
-    assert_eq!((script.mask(), script.state()), (0, State::Listen));
-    script.put("S 0 0 0 mss 1000 ws 3 sackok ts 9 0");
-    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460 ws 7 sackok"]);
-    assert_eq!(script.timestamps.unwrap().1, 9);
-    assert_eq!(script.mask(), 0);
-    script.put("A 1 1 0 ts 10 0");
-    assert_eq!(script.mask(), 0x1);
-    assert_eq!(script.events().bits(), 0x1);
-    let now = script.lone.now;
-    let listener = script.accept();
-    assert_eq!((script.state(), script.mask()), (State::Established, 0x4));
-    let info = script.info();
-    assert_eq!((info.send_mss, info.window_scale), (988, Some((7, 3))));
-    let again = script.stack().tcp_accept(now, listener);
-    assert_eq!(again.unwrap_err(), AcceptError::WouldBlock);
-    assert_eq!(script.stack().readiness(listener).bits(), 0);
-}
-
-#[test]
-fn the_last_segment_of_the_handshake_may_bring_data_and_the_end() {
-    let mut script = Script::listening(1);
-    script.put("S 0 0 0");
-    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460"]);
-    script.put("FPA 1 1 10");
-    script.accept();
-    assert_eq!(script.mask(), 0x2005);
-    assert_eq!((script.read(100), script.read(100)), (Ok(10), Ok(0)));
-    assert_eq!(script.sent(), ["A 1 12 0"]);
-}
-
-#[test]
-fn an_answer_to_a_syn_is_repeated_five_times() {
-    let mut script = Script::listening(1);
-    script.put("S 0 0 0");
-    for wait in [0, 1, 2, 4, 8, 16] {
-        script.pass(Duration::from_secs(wait));
-        assert_eq!(script.sent(), ["SA 0 1 0 mss 1460"]);
-    }
-    script.pass(Duration::from_secs(32));
-    assert_eq!(script.counter("tcp_syn_timeouts"), 1);
-    script.put("A 1 1 0");
-    assert_eq!(script.sent(), ["R 1 0 0"]);
-}
-
-#[test]
-fn a_repeated_syn_is_answered_again_and_a_reset_ends_the_handshake_only() {
-    let mut script = Script::listening(1);
-    script.put("S 0 0 0");
-    script.put("S 0 0 0");
-    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460"; 2]);
-    script.put("R 5 0 0");
-    assert_eq!(script.counter("tcp_rst_rx"), 0);
-    script.put("R 1 0 0");
-    assert_eq!(script.counter("tcp_rst_rx"), 1);
-    assert_eq!((script.state(), script.mask()), (State::Listen, 0));
-    script.put("S 0 0 0");
-    assert_eq!(script.sent().len(), 1);
-}
-
-#[test]
-fn a_listener_is_not_impressed_by_anything_but_a_syn() {
-    let mut script = Script::listening(1);
-    script.put("R 0 0 0");
-    script.put("F 0 0 0");
-    script.put("P 0 0 5");
-    script.put("SF 0 0 0");
-    assert!(script.sent().is_empty());
-    script.put("A 7 3 0");
-    script.put("SA 0 4 0");
-    assert_eq!(script.sent(), ["R 3 0 0", "R 4 0 0"]);
-    assert_eq!(script.state(), State::Listen);
-}
-
-#[test]
-fn a_port_without_a_listener_refuses() {
-    let mut script = Script::listening(1);
-    let id = script.id;
-    let now = script.lone.now;
-    script.stack().close(now, id, Close::Graceful);
-    script.put("S 0 0 0");
-    assert_eq!(script.sent(), ["RA 0 1 0"]);
-    script.put("A 5 6 10");
-    assert_eq!(script.sent(), ["R 6 0 0"]);
-    script.put("F 5 0 10");
-    assert_eq!(script.sent(), ["RA 0 16 0"]);
-    script.put("R 5 0 0");
-    assert!(script.sent().is_empty());
 }
 
 #[test]
@@ -277,32 +49,6 @@ fn a_full_backlog_drops_without_a_word() {
         script.put("S 0 0 0");
         assert_eq!(script.sent().len(), 1);
     }
-}
-
-#[test]
-fn an_acknowledgement_that_finds_the_backlog_full_counts_when_there_is_room() {
-    let mut script = Script::listening(0);
-    script.put("S 0 0 0");
-    script.sent();
-    let first = PEER_PORT;
-    script.play_port(first + 1);
-    script.put("S 0 0 0");
-    script.sent();
-    script.put("A 1 1 0");
-    let waiting = script.stack().sockets().len();
-    script.play_port(first);
-    script.put("S 0 0 0");
-    script.sent();
-    script.put("A 1 1 0");
-    assert_eq!(script.stack().sockets().len(), waiting);
-    assert_eq!(script.counter("tcp_listen_overflow"), 1);
-    let (now, id) = (script.lone.now, script.id);
-    script.stack().tcp_accept(now, id).unwrap();
-    script.pass_millis(1_000);
-    assert_eq!(script.sent(), ["SA 0 1 0 mss 1460"]);
-    script.put("A 1 1 0");
-    script.accept();
-    assert_eq!(script.state(), State::Established);
 }
 
 /// Handshakes that a listener of a small backlog remembers by itself.
@@ -522,20 +268,6 @@ fn accepted_connections_inherit_the_listeners_settings() {
         script.write(10).unwrap();
         assert_eq!(script.sent(), [format!("PA {} 1 10", 1 + 10 * n)]);
     }
-}
-
-#[test]
-fn a_listener_that_defers_waits_for_data() {
-    let mut script = Script::listening(4);
-    script.option(TcpOption::DeferAccept(Duration::from_secs(5)));
-    script.put("S 0 0 0");
-    script.sent();
-    script.put("A 1 1 0");
-    assert_eq!(script.mask(), 0);
-    script.put("PA 1 1 10");
-    assert_eq!(script.mask(), 1);
-    script.accept();
-    assert_eq!(script.read(100), Ok(10));
 }
 
 #[test]

@@ -6,12 +6,14 @@
 //! Sequence numbers are relative: a SYN has 0, the first byte 1. What the stack sends is written
 //! the same way, without its window and timestamps, which few tests look at.
 
+use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use lstack_core::tcp::{
-    Close, More, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpInfo, TcpOption,
+    Close, ConnectError, More, RecvError, RecvMode, Reuse, SendError, Shutdown, State, TcpInfo,
+    TcpOption,
 };
 use lstack_core::{Readiness, SocketError, SocketId, Stack, StackConfig};
 use smoltcp::wire::{
@@ -36,15 +38,32 @@ pub struct Script {
     pub id: SocketId,
     our_port: u16,
     peer_port: u16,
-    our_iss: Option<u32>,
+    /// Our first sequence numbers, by the peer's port.
+    our_iss: HashMap<u16, u32>,
     /// Frames nobody has looked at.
     frames: Vec<Vec<u8>>,
     /// The last frame's window, as on the wire.
     pub window: u16,
-    /// The last frame's type of service.
+    /// The last frame's ECN field.
     pub tos: u8,
     /// The last frame's timestamps.
     pub timestamps: Option<(u32, u32)>,
+}
+
+/// A segment that the stack has sent.
+pub struct Sent {
+    /// In words.
+    pub text: String,
+    /// As on the wire.
+    pub window: u16,
+    /// ECN field of its packet.
+    pub ecn: u8,
+    /// The rest of the packet's type of service.
+    pub dscp: u8,
+    pub ttl: u8,
+    pub timestamps: Option<(u32, u32)>,
+    /// From the IP header on.
+    pub packet: Vec<u8>,
 }
 
 /// Words of a segment.
@@ -62,7 +81,8 @@ struct Words<'t> {
 }
 
 impl Script {
-    fn with(change: impl Fn(&mut StackConfig)) -> Self {
+    /// A stack with a fresh socket.
+    pub fn with(change: impl Fn(&mut StackConfig)) -> Self {
         let mut lone = Lone::new(change);
         let id = lone.host.stack.tcp_open().unwrap();
         let question =
@@ -74,7 +94,7 @@ impl Script {
             id,
             our_port: OUR_PORT,
             peer_port: PEER_PORT,
-            our_iss: None,
+            our_iss: HashMap::new(),
             frames: Vec::new(),
             window: 0,
             tos: 0,
@@ -98,11 +118,20 @@ impl Script {
         for option in options {
             script.stack().tcp_set_option(now, id, *option);
         }
-        let remote = SocketAddr::new(STRANGER.into(), PEER_PORT);
-        script.stack().tcp_connect(now, id, remote).unwrap();
-        script.our_port = script.stack().local_addr(id).unwrap().port();
-        script.poll();
+        script.connect().unwrap();
         script
+    }
+
+    /// Connects the socket to the peer.
+    pub fn connect(&mut self) -> Result<(), ConnectError> {
+        let (now, id) = (self.lone.now, self.id);
+        let remote = SocketAddr::new(STRANGER.into(), self.peer_port);
+        let result = self.stack().tcp_connect(now, id, remote);
+        if result.is_ok() {
+            self.our_port = self.stack().local_addr(id).unwrap().port();
+        }
+        self.poll();
+        result
     }
 
     /// A stack that listens on port 80.
@@ -112,11 +141,17 @@ impl Script {
 
     pub fn listening_with(change: impl Fn(&mut StackConfig), backlog: u32) -> Self {
         let mut script = Self::with(change);
-        let any = ([0, 0, 0, 0], OUR_PORT).into();
-        let id = script.id;
-        script.stack().bind(id, any, Reuse { address: true, port: false }).unwrap();
-        script.stack().tcp_listen(id, backlog).unwrap();
+        script.listen(backlog);
         script
+    }
+
+    /// Makes the socket a listener on port 80.
+    pub fn listen(&mut self, backlog: u32) {
+        let any = ([0, 0, 0, 0], OUR_PORT).into();
+        let id = self.id;
+        self.our_port = OUR_PORT;
+        self.stack().bind(id, any, Reuse { address: true, port: false }).unwrap();
+        self.stack().tcp_listen(id, backlog).unwrap();
     }
 
     /// An established connection that we opened; the peer's SYN+ACK had these further words.
@@ -158,7 +193,6 @@ impl Script {
     /// Plays another peer from now on.
     pub fn play_port(&mut self, port: u16) {
         self.peer_port = port;
-        self.our_iss = None;
     }
 
     pub fn stack(&mut self) -> &mut Stack {
@@ -172,6 +206,10 @@ impl Script {
 
     pub fn counter(&self, name: &str) -> u64 {
         self.lone.host.counter(name)
+    }
+
+    pub fn find_counter(&self, name: &str) -> Option<u64> {
+        self.lone.host.counters().get(name).copied()
     }
 
     pub fn state(&mut self) -> State {
@@ -223,10 +261,14 @@ impl Script {
 
     /// Reads at most `len` bytes and polls.
     pub fn read(&mut self, len: usize) -> Result<usize, RecvError> {
+        self.receive(len, RecvMode::Take)
+    }
+
+    pub fn receive(&mut self, len: usize, mode: RecvMode) -> Result<usize, RecvError> {
         let (now, id) = (self.lone.now, self.id);
         let mut data = vec![0; len];
         let bufs = &mut [IoSliceMut::new(&mut data)];
-        let result = self.stack().tcp_recv(now, id, bufs, 0, RecvMode::Take);
+        let result = self.stack().tcp_recv(now, id, bufs, 0, mode);
         self.poll();
         result
     }
@@ -293,7 +335,7 @@ impl Script {
 
     fn frame(&self, text: &str) -> Vec<u8> {
         let mut words = Words::read(text);
-        let our_iss = self.our_iss.unwrap_or(0);
+        let our_iss = self.our_iss.get(&self.peer_port).copied().unwrap_or(0);
         if !words.sack.is_empty() {
             words.options.extend([1, 1, 5, 2 + 4 * words.sack.len() as u8]);
             for number in &words.sack {
@@ -328,12 +370,21 @@ impl Script {
 
     /// What the stack has sent since the last call.
     pub fn sent(&mut self) -> Vec<String> {
-        self.collect();
-        let frames = std::mem::take(&mut self.frames);
-        frames.iter().filter_map(|frame| self.text_of(frame)).collect()
+        let sent = self.sent_segments();
+        if let Some(last) = sent.last() {
+            (self.window, self.tos, self.timestamps) = (last.window, last.ecn, last.timestamps);
+        }
+        sent.into_iter().map(|segment| segment.text).collect()
     }
 
-    fn text_of(&mut self, frame: &[u8]) -> Option<String> {
+    /// As [`Self::sent`], with all that the words leave out.
+    pub fn sent_segments(&mut self) -> Vec<Sent> {
+        self.collect();
+        let frames = std::mem::take(&mut self.frames);
+        frames.iter().filter_map(|frame| self.read_segment(frame)).collect()
+    }
+
+    fn read_segment(&mut self, frame: &[u8]) -> Option<Sent> {
         let frame = EthernetFrame::new_checked(frame).ok()?;
         let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
         if packet.next_header() != IpProtocol::Tcp {
@@ -343,10 +394,8 @@ impl Script {
         assert!(tcp.verify_checksum(&packet.src_addr().into(), &packet.dst_addr().into()));
         let seq = tcp.seq_number().0 as u32;
         if tcp.syn() {
-            self.our_iss = Some(seq);
+            self.our_iss.insert(tcp.dst_port(), seq);
         }
-        self.window = tcp.window_len();
-        self.tos = packet.ecn();
         let set = [
             (tcp.syn(), 'S'),
             (tcp.fin(), 'F'),
@@ -357,11 +406,12 @@ impl Script {
             (tcp.cwr(), 'C'),
         ];
         let flags: String = set.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).collect();
-        let our = |number: u32| number.wrapping_sub(self.our_iss.unwrap_or(0));
+        let iss = self.our_iss.get(&tcp.dst_port()).copied().unwrap_or(0);
+        let our = |number: u32| number.wrapping_sub(iss);
         let peers = |number: u32| number.wrapping_sub(PEER_ISS);
         let ack = if tcp.ack() { peers(tcp.ack_number().0 as u32) } else { 0 };
         let mut text = format!("{flags} {} {ack} {}", our(seq), tcp.payload().len());
-        self.timestamps = None;
+        let mut timestamps = None;
         let mut rest = tcp.options();
         while !rest.is_empty() {
             let (after, option) = WireOption::parse(rest).unwrap();
@@ -377,11 +427,19 @@ impl Script {
                         text += &format!(" {}-{}", peers(start), peers(end));
                     }
                 }
-                WireOption::TimeStamp { tsval, tsecr } => self.timestamps = Some((tsval, tsecr)),
+                WireOption::TimeStamp { tsval, tsecr } => timestamps = Some((tsval, tsecr)),
                 _ => {}
             }
         }
-        Some(text)
+        Some(Sent {
+            text,
+            window: tcp.window_len(),
+            ecn: packet.ecn(),
+            dscp: packet.dscp(),
+            ttl: packet.hop_limit(),
+            timestamps,
+            packet: frame.payload().to_vec(),
+        })
     }
 }
 
