@@ -13,6 +13,7 @@ pub mod build;
 pub mod frames;
 pub mod iperf;
 pub mod lifeline;
+pub mod middle;
 pub mod namespace;
 pub mod netperf;
 pub mod pattern;

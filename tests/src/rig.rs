@@ -6,6 +6,8 @@
 //! | [`Pairing::StackServer`], [`Pairing::StackClient`] | K | a veth pair; lstack owns one end |
 //! | [`Pairing::BothStack`] | M | a memif pair, or a veth pair of which lstack owns both ends |
 //!
+//! Between the ends of a veth pair there may be a [`Middle`] that makes trouble.
+//!
 //! Traps the wiring avoids:
 //!
 //! - Programs on lstack run inside their namespace, where the kernel has no route to the other
@@ -25,6 +27,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::build;
 use crate::lifeline::Lifeline;
+use crate::middle::{Middle, Relay, Router};
 use crate::namespace::Namespace;
 use crate::program::Launch;
 use crate::stack_conf::{Mode, StackConf};
@@ -81,6 +84,8 @@ pub struct Plan {
     pub cpus: Option<String>,
     /// MTU of the veth pair.
     pub mtu: Option<u16>,
+    /// What stands between the ends of the veth pair.
+    pub middle: Option<Middle>,
     /// Further configuration lines: a key, and its value as TOML.
     pub more: Vec<(String, String)>,
 }
@@ -94,7 +99,7 @@ impl Plan {
             Pairing::Kernel | Pairing::StackServer | Pairing::StackClient => Wire::AfPacket,
         };
         let mode = Mode::RunToCompletion;
-        Self { pairing, wire, mode, cpus: None, mtu: None, more: Vec::new() }
+        Self { pairing, wire, mode, cpus: None, mtu: None, middle: None, more: Vec::new() }
     }
 
     /// With another wire.
@@ -125,6 +130,13 @@ impl Plan {
         self
     }
 
+    /// With something between the ends of the veth pair.
+    #[must_use]
+    pub fn middle(mut self, middle: Middle) -> Self {
+        self.middle = Some(middle);
+        self
+    }
+
     /// With a further line in the stacks' configuration; `value` is TOML.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
@@ -149,6 +161,10 @@ pub struct Rig {
     pub server: Side,
     /// The side clients run on.
     pub client: Side,
+    /// What drops packets between them, if the plan has [`Middle::Router`].
+    pub router: Option<Router>,
+    /// What disturbs frames between them, if the plan has [`Middle::Relay`].
+    pub relay: Option<Relay>,
     folder: PathBuf,
 }
 
@@ -179,6 +195,7 @@ impl Rig {
 
         let mut server = Side::new("server", SERVER_ADDRESS, &folder)?;
         let mut client = Side::new("client", CLIENT_ADDRESS, &folder)?;
+        let (mut router, mut relay) = (None, None);
         if plan.wire == Wire::Memif {
             if plan.pairing != Pairing::BothStack {
                 bail!("the kernel has no memif: only two stacks can meet there");
@@ -188,11 +205,18 @@ impl Rig {
             client.stack = Some(plan.conf(&client, memif_device("client", &socket)));
             server.left_over = Some(socket);
         } else {
-            join_by_veth(&server.namespace, &client.namespace, plan.mtu)?;
+            let ends = [&server, &client];
+            match plan.middle {
+                None => {
+                    join_by_veth((&server.namespace, LINK), (&client.namespace, LINK), plan.mtu)?;
+                }
+                Some(Middle::Router) => router = Some(Router::between(ends, plan.mtu)?),
+                Some(Middle::Relay) => relay = Some(Relay::between(ends, plan.mtu)?),
+            }
             server.own_address(plan, plan.pairing.server_on_stack())?;
             client.own_address(plan, plan.pairing.client_on_stack())?;
         }
-        Ok(Self { server, client, folder })
+        Ok(Self { server, client, router, relay, folder })
     }
 
     /// A folder for files of this rig.
@@ -282,9 +306,8 @@ impl Side {
             self.stack = Some(plan.conf(self, device));
         } else {
             self.namespace.ip(&["address", "add", &format!("{}/24", self.address), "dev", LINK])?;
-            if plan.pairing != Pairing::Kernel {
-                self.namespace
-                    .tool("ethtool", &["-K", LINK, "tx", "off", "tso", "off", "gso", "off"])?;
+            if plan.pairing != Pairing::Kernel || plan.middle.is_some() {
+                without_offloads(&self.namespace, LINK)?;
             }
         }
         Ok(())
@@ -329,18 +352,27 @@ impl Plan {
 }
 
 /// Makes a veth pair with one end in each namespace, both up and silent.
-fn join_by_veth(one: &Namespace, other: &Namespace, mtu: Option<u16>) -> Result<()> {
-    let there = other.path();
-    one.ip(&["link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", &there])?;
-    for namespace in [one, other] {
+pub(crate) fn join_by_veth(
+    one: (&Namespace, &str),
+    other: (&Namespace, &str),
+    mtu: Option<u16>,
+) -> Result<()> {
+    let there = other.0.path();
+    one.0.ip(&["link", "add", one.1, "type", "veth", "peer", "name", other.1, "netns", &there])?;
+    for (namespace, link) in [one, other] {
         // The kernel would announce itself by IPv6 on an end that is lstack's.
-        namespace.sysctl(&format!("ipv6/conf/{LINK}/disable_ipv6"), "1")?;
+        namespace.sysctl(&format!("ipv6/conf/{link}/disable_ipv6"), "1")?;
         if let Some(mtu) = mtu {
-            namespace.ip(&["link", "set", LINK, "mtu", &mtu.to_string()])?;
+            namespace.ip(&["link", "set", link, "mtu", &mtu.to_string()])?;
         }
     }
-    one.ip(&["link", "set", LINK, "up"])?;
-    other.ip(&["link", "set", LINK, "up"])
+    one.0.ip(&["link", "set", one.1, "up"])?;
+    other.0.ip(&["link", "set", other.1, "up"])
+}
+
+/// Frames leave a link as they would leave a machine: no longer than its MTU, checksums filled in.
+pub(crate) fn without_offloads(namespace: &Namespace, link: &str) -> Result<()> {
+    namespace.tool("ethtool", &["-K", link, "tx", "off", "tso", "off", "gso", "off", "gro", "off"])
 }
 
 fn memif_device(role: &str, socket: &Path) -> String {

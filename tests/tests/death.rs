@@ -30,7 +30,7 @@ fn server_survives_its_client(pairing: Pairing, ending: Ending) -> Result<()> {
         server.wait_for_output(" after ", LIMIT)?;
     }
 
-    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1"])?.run(LIMIT)?.success()?;
+    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1", "1"])?.run(LIMIT)?.success()?;
     let finished = server.wait(LIMIT)?.success()?;
     let served = finished.output.contains(&format!("end after {BYTES}\n"));
     ensure!(served, "the next client was not served:\n{}", finished.output);
@@ -72,7 +72,7 @@ fn stack_server_survives_many_stack_clients() -> Result<()> {
         })?;
         client.kill()?;
     }
-    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1"])?.run(LIMIT)?.success()?;
+    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1", "1"])?.run(LIMIT)?.success()?;
     server.wait(LIMIT)?.success()?;
     Ok(())
 }
@@ -88,7 +88,7 @@ fn client_sees_a_reset_by_the_next_server(pairing: Pairing) -> Result<()> {
     let ended = client.wait(LIMIT)?.success()?;
     ensure!(["reset\n", "broken-pipe\n"].contains(&ended.output.as_str()), "{}", ended.output);
 
-    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1"])?.run(LIMIT)?.success()?;
+    rig.client.peer(&["send", &rig.server.at(PORT), BYTES, "1", "1"])?.run(LIMIT)?.success()?;
     next.wait(LIMIT)?.success()?;
     Ok(())
 }

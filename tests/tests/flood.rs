@@ -61,7 +61,7 @@ fn send(rig: &Rig) -> Result<()> {
     let address = SocketAddr::from((rig.server.address, PORT));
     let began = Instant::now();
     rig.client
-        .peer(&["send", &address.to_string(), BYTES, SEED])?
+        .peer(&["send", &address.to_string(), BYTES, SEED, "1"])?
         .run(LIMIT)?
         .success()
         .context("an honest client")?;

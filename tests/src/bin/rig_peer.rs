@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! rig-peer probe ADDRESS SECONDS             connects, trying again until it succeeds
-//! rig-peer send ADDRESS BYTES SEED           connects, sends, and exits at once
-//! rig-peer give ADDRESS BYTES SEED           accepts one connection, sends, and exits at once
-//! rig-peer receive ADDRESS BYTES SEED COUNT  checks what each of COUNT connections brings
-//! rig-peer take ADDRESS BYTES SEED           connects, and checks what it is given
+//! rig-peer send ADDRESS BYTES SEED COUNT     on COUNT connections: sends, and exits at once
+//! rig-peer give ADDRESS BYTES SEED COUNT     accepts COUNT connections, sends, and exits at once
+//! rig-peer receive ADDRESS BYTES SEED COUNT  checks what each of COUNT connections brings, and
+//!                                            says how long it took from the first of them on
+//! rig-peer take ADDRESS BYTES SEED COUNT     the same on COUNT connections of its own
+//! rig-peer pause ADDRESS BYTES SEED SECONDS  as receive, but first lets one connection wait
 //! rig-peer sink ADDRESS COUNT                says how each connection ended, until COUNT have
 //! rig-peer source ADDRESS                    sends until the connection ends; says how it ended
 //! rig-peer loopback                          talks to itself on 127.0.0.1
@@ -19,8 +21,8 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,19 +36,39 @@ fn main() -> Result<()> {
         ["probe", address, seconds] => {
             probe(address, Duration::from_secs(seconds.parse().context("SECONDS")?))
         }
-        ["send", address, bytes, seed] => write_pattern(connect(address)?, Load::new(bytes, seed)?),
-        ["give", address, bytes, seed] => {
-            write_pattern(listen(address)?.accept()?.0, Load::new(bytes, seed)?)
+        ["send", address, bytes, seed, count] => {
+            let load = Load::new(bytes, seed)?;
+            at_once(count, || write_pattern(connect(address)?, load))
+        }
+        ["give", address, bytes, seed, count] => {
+            let (load, listener) = (Load::new(bytes, seed)?, listen(address)?);
+            at_once(count, || write_pattern(listener.accept()?.0, load))
         }
         ["receive", address, bytes, seed, count] => {
             let load = Load::new(bytes, seed)?;
-            serve(address, count, move |stream| load.check(stream))
+            serve(address, count, move |stream| load.check(stream), took)
         }
-        ["take", address, bytes, seed] => {
-            println!("{}", Load::new(bytes, seed)?.check(connect(address)?));
+        ["take", address, bytes, seed, count] => {
+            let load = Load::new(bytes, seed)?;
+            let start = OnceLock::new();
+            at_once(count, || {
+                let stream = connect(address)?;
+                start.get_or_init(Instant::now);
+                println!("{}", load.check(stream));
+                Ok(())
+            })?;
+            took(*start.get().context("COUNT is 0")?);
             Ok(())
         }
-        ["sink", address, count] => serve(address, count, drain),
+        ["pause", address, bytes, seed, seconds] => {
+            let (load, listener) = (Load::new(bytes, seed)?, listen(address)?);
+            let (stream, _) = listener.accept().context("accepting")?;
+            println!("accepted");
+            thread::sleep(Duration::from_secs(seconds.parse().context("SECONDS")?));
+            println!("{}", load.check(stream));
+            Ok(())
+        }
+        ["sink", address, count] => serve(address, count, drain, |_| ()),
         ["source", address] => source(address),
         ["loopback"] => loopback(),
         ["self"] => describe_self(),
@@ -95,6 +117,15 @@ fn listen(address: &str) -> Result<TcpListener> {
     let listener = TcpListener::bind(address).with_context(|| format!("listening on {address}"))?;
     println!("listening");
     Ok(listener)
+}
+
+/// Does `work` on as many threads.
+fn at_once(count: &str, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    let count: u32 = count.parse().context("COUNT")?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+    })
 }
 
 fn probe(address: &str, limit: Duration) -> Result<()> {
@@ -154,21 +185,30 @@ fn drain(mut stream: TcpStream) -> String {
     }
 }
 
-/// Serves until `count` connections have ended; prints what `handle` says of each.
+fn took(start: Instant) {
+    println!("{:.3} seconds", start.elapsed().as_secs_f64());
+}
+
+/// Serves until `count` connections have ended; prints what `handle` says of each. `at_end` is
+/// told when the first one came.
 fn serve(
     address: &str,
     count: &str,
     handle: impl Fn(TcpStream) -> String + Copy + Send + 'static,
+    at_end: fn(Instant),
 ) -> Result<()> {
     let count: u32 = count.parse().context("COUNT")?;
     let listener = listen(address)?;
     let ended = Arc::new(AtomicU32::new(0));
+    let mut start = None;
     for stream in listener.incoming() {
         let stream = stream.context("accepting")?;
+        let start = *start.get_or_insert_with(Instant::now);
         let ended = Arc::clone(&ended);
         thread::spawn(move || {
             println!("{}", handle(stream));
             if ended.fetch_add(1, Ordering::Relaxed) + 1 == count {
+                at_end(start);
                 process::exit(0);
             }
         });

@@ -4,7 +4,7 @@
 //! slow minute is slow for all of them.
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use lstack_tests::netperf::{Report, Test, Unit};
 use lstack_tests::rig::{Plan, Rig};
@@ -12,11 +12,14 @@ use lstack_tests::stack_conf::Mode;
 use serde::Serialize;
 
 use crate::pairings::COMPARED;
-use crate::step;
+use crate::{loss, step};
 
 /// What to measure, and how thoroughly.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Runs of each test on each rig.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -32,6 +35,13 @@ pub struct Options {
     /// Prints JSON instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+/// Benchmarks other than netperf's.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Transfers through a router that loses segments.
+    Loss(loss::Options),
 }
 
 /// What was measured of one test on one rig.
@@ -54,6 +64,9 @@ struct Figures {
 pub fn run(options: &Options) -> Result<()> {
     step::need_root("benchmarks run in network namespaces")?;
     step::run("build", step::release_build())?;
+    if let Some(What::Loss(options)) = &options.what {
+        return loss::run(options);
+    }
     let mode = if options.driver_thread { Mode::RunToWakeup } else { Mode::RunToCompletion };
     let mut figures = Vec::new();
     for test in TESTS.iter().filter(|test| test.name.starts_with(&options.test)) {

@@ -8,6 +8,7 @@
 mod apt_sources;
 mod bench;
 mod demo;
+mod loss;
 mod pairings;
 mod setup;
 mod step;
