@@ -12,7 +12,7 @@ use lstack_tests::stack_conf::Mode;
 use serde::Serialize;
 
 use crate::pairings::COMPARED;
-use crate::{loss, step};
+use crate::{crowd, loss, step};
 
 /// What to measure, and how thoroughly.
 #[derive(Args, Debug)]
@@ -42,6 +42,8 @@ pub struct Options {
 enum What {
     /// Transfers through a router that loses segments.
     Loss(loss::Options),
+    /// Many connections: memory, requests, and opening and closing.
+    Crowd(crowd::Options),
 }
 
 /// What was measured of one test on one rig.
@@ -64,9 +66,14 @@ struct Figures {
 pub fn run(options: &Options) -> Result<()> {
     step::need_root("benchmarks run in network namespaces")?;
     step::run("build", step::release_build())?;
-    if let Some(What::Loss(options)) = &options.what {
-        return loss::run(options);
+    match &options.what {
+        None => netperf(options),
+        Some(What::Loss(options)) => loss::run(options),
+        Some(What::Crowd(options)) => crowd::run(options),
     }
+}
+
+fn netperf(options: &Options) -> Result<()> {
     let mode = if options.driver_thread { Mode::RunToWakeup } else { Mode::RunToCompletion };
     let mut figures = Vec::new();
     for test in TESTS.iter().filter(|test| test.name.starts_with(&options.test)) {

@@ -7,6 +7,7 @@
 
 mod apt_sources;
 mod bench;
+mod crowd;
 mod demo;
 mod loss;
 mod pairings;
