@@ -80,6 +80,20 @@ impl Router {
         self.namespace.tool("iptables", &rule.split_whitespace().collect::<Vec<_>>())
     }
 
+    /// Drops packets of more than `length` bytes in one direction, and tells nobody.
+    ///
+    /// # Errors
+    ///
+    /// When iptables refuses.
+    pub fn swallow_longer(&self, toward: Toward, length: u16) -> Result<()> {
+        let rule = format!(
+            "-A FORWARD -o {} -m length --length {}:65535 -j DROP",
+            toward.link(),
+            u32::from(length) + 1
+        );
+        self.namespace.tool("iptables", &rule.split_whitespace().collect::<Vec<_>>())
+    }
+
     /// Drops no more.
     ///
     /// # Errors

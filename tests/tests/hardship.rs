@@ -114,6 +114,29 @@ fn a_router_that_drops_in_one_direction() -> Result<()> {
     Ok(())
 }
 
+/// Full segments of the stack vanish, and no router says why.
+#[test]
+fn a_path_that_swallows_large_packets() -> Result<()> {
+    let _turn = suite::turn();
+    for (pairing, toward) in
+        [(Pairing::StackServer, Toward::Client), (Pairing::StackClient, Toward::Server)]
+    {
+        let rig = Plan::new(pairing).middle(Middle::Router).build()?;
+        rig.router.as_ref().context("the plan has a router")?.swallow_longer(toward, 1_300)?;
+        let address = rig.server.at(PORT);
+        let (serve, ask) = match toward {
+            Toward::Server => ("receive", "send"),
+            Toward::Client => ("give", "take"),
+        };
+        let mut server = rig.server.peer(&[serve, &address, BYTES, SEED, "1"])?.start()?;
+        server.wait_for_output("listening", LIMIT)?;
+        let client = rig.client.peer(&[ask, &address, BYTES, SEED, "1"])?.run(LIMIT)?.success()?;
+        let output = server_output(server)? + &client.output;
+        ensure!(output.contains("complete\n"), "{pairing:?}: {output}");
+    }
+    Ok(())
+}
+
 /// Nothing comes through for a while, in the middle of a transfer.
 #[test]
 fn a_black_out_is_survived() -> Result<()> {

@@ -130,7 +130,8 @@ impl Connection {
         snd.rtt.reset_backoff();
         snd.recovery.duplicates = 0;
         snd.recovery.on_progress(env.now, snd.board.is_empty());
-        if snd.starved {
+        self.review_path(env);
+        if self.snd.starved {
             self.tell_if_writable();
         }
     }

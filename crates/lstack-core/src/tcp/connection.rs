@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use super::black_hole::PathTrust;
 use super::congestion::{Algorithm, Window};
 use super::ecn::Ecn;
 use super::flow::FlowKey;
@@ -102,6 +103,7 @@ pub(super) struct SendSide {
     pub peer_mss: u16,
     /// Largest IP packet for the path.
     pub mtu: u16,
+    pub path_trust: PathTrust,
     /// After the last byte the program has given us; a FIN has this number.
     pub stream_end: Seq,
     /// End of the last segment sent that was not full (Minshall's variant of Nagle's rule).
@@ -359,6 +361,7 @@ impl Connection {
                 mss,
                 peer_mss: DEFAULT_MSS,
                 mtu,
+                path_trust: PathTrust::default(),
                 stream_end: iss + 1,
                 small_end: iss,
                 more: false,

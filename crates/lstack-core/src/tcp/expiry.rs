@@ -77,6 +77,7 @@ impl Connection {
             self.request_output();
         } else {
             self.enter_loss(env);
+            self.suspect_black_hole(env);
             self.rearm_retransmit(env);
         }
     }

@@ -9,6 +9,7 @@
 //! `calls`, life and death of sockets in `life`.
 
 mod ack_input;
+mod black_hole;
 mod calls;
 mod congestion;
 mod connection;

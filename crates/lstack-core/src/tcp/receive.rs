@@ -500,6 +500,7 @@ impl Connection {
     /// RFC 1191: what is in flight will not arrive; it goes again in smaller pieces.
     fn on_packet_too_big(&mut self, env: &mut super::Env<'_>, mtu: u16) {
         let mtu = mtu.max(PATH_MTU_MIN);
+        self.trust_report(mtu);
         if mtu >= self.snd.mtu {
             env.counters.tcp_icmp_ignored += 1;
             return;

@@ -370,6 +370,8 @@ counters! {
         tcp_rto_fired,
         /// Retransmission timeouts that turned out needless (RFC 5682).
         tcp_rto_spurious,
+        /// Packets made smaller because large ones seem to vanish without a report (RFC 4821).
+        tcp_black_holes,
         /// Tail loss probes sent.
         tcp_probes_tx,
         /// Fast recoveries entered.
